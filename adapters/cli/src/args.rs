@@ -1,0 +1,302 @@
+//! The command line: every command, argument and flag, and nothing of what they do.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::moment::Moment;
+use crate::source::LogAddress;
+
+/// The event-sourced record of what a release controller did to a cluster.
+#[derive(Debug, Parser)]
+#[command(name = "decklog", version, about, max_term_width = 100)]
+#[command(after_help = "Exit codes: 0 yes, 1 nothing there, 2 usage, 3 input refused, 4 not reachable, \
+    5 log diverged or damaged, 70 bug.\nFlags win over DECKLOG_* variables, and these over the configuration file.")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+
+    /// Configuration file (TOML); by default ~/.config/decklog/config.toml, if it is there
+    #[arg(long, global = true, env = "DECKLOG_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the embedded engine in the foreground: log, projector into a folder of YAML, HTTP on a socket
+    Up(UpArgs),
+    /// Tell one recorded incident in the terminal, on the embedded engine
+    Demo(DemoArgs),
+    /// Append events: a file, standard input, or one event from flags
+    Emit(Box<EmitArgs>),
+    /// Show the state of releases, now or at a moment
+    At(AtArgs),
+    /// Show every event of a release, with what became of it
+    Timeline(TimelineArgs),
+    /// Print the CustomResourceDefinition of ReleaseInventory
+    Crd(CrdArgs),
+    /// Print the JSON Schema of an event type, or the AsyncAPI document of all
+    Schema(SchemaArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Folder of the embedded log, created if it is missing [default: the embedded log of $DECKLOG_LOG or of the user]
+    #[arg(long, env = "DECKLOG_DATA", value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Folder for the demo's log; must be empty or missing [default: a new temporary folder]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+
+    /// Print the events of the incident as JSON lines, and do nothing else
+    #[arg(long)]
+    pub(crate) events: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FromArgs {
+    /// The log to read: a folder of the embedded log, or a .jsonl file of CloudEvents
+    #[arg(long, env = "DECKLOG_LOG", value_name = "LOG")]
+    pub(crate) from: Option<LogAddress>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AtArgs {
+    #[command(flatten)]
+    pub(crate) log: FromArgs,
+
+    /// Namespace of the release
+    #[arg(short, long, value_name = "NS", required_unless_present = "all_namespaces")]
+    pub(crate) namespace: Option<String>,
+
+    /// The release; all of the namespace if absent
+    #[arg(value_name = "RELEASE", conflicts_with = "all_namespaces")]
+    pub(crate) release: Option<String>,
+
+    /// Releases of all namespaces, and of all clusters unless --cluster names one
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub(crate) all_namespaces: bool,
+
+    /// Cluster as the events name it [default: default]
+    #[arg(long, env = "DECKLOG_CLUSTER", value_name = "NAME")]
+    pub(crate) cluster: Option<String>,
+
+    /// The moment: RFC 3339, 14:03, -15m or seq:1234 [default: now]
+    #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
+    pub(crate) at: Option<Moment>,
+
+    /// Format of the output
+    #[arg(short, long, env = "DECKLOG_OUTPUT", value_name = "FORMAT")]
+    pub(crate) output: Option<Format>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TimelineArgs {
+    #[command(flatten)]
+    pub(crate) log: FromArgs,
+
+    /// Namespace of the release
+    #[arg(short, long, value_name = "NS")]
+    pub(crate) namespace: String,
+
+    /// The release
+    #[arg(value_name = "RELEASE")]
+    pub(crate) release: String,
+
+    /// Cluster as the events name it
+    #[arg(long, env = "DECKLOG_CLUSTER", value_name = "NAME", default_value = "default")]
+    pub(crate) cluster: String,
+
+    /// Only events from this moment on: RFC 3339, 14:03, -15m or seq:1234
+    #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
+    pub(crate) since: Option<Moment>,
+
+    /// Only events up to this moment
+    #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
+    pub(crate) until: Option<Moment>,
+
+    /// Format of the output
+    #[arg(short, long, env = "DECKLOG_OUTPUT", value_name = "FORMAT")]
+    pub(crate) output: Option<Format>,
+}
+
+/// How something is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Columns, for people
+    Table,
+    /// JSON, for programs
+    Json,
+    /// YAML, as kubectl prints it
+    Yaml,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  decklog emit events.jsonl
+  kubectl logs deploy/controller | decklog emit -
+  decklog emit ItemApplied -n shop checkout --item apps/v1/Deployment/shop/api --render r1
+  decklog emit HealthAssessed -n shop checkout --item apps//Deployment/shop/api --state Degraded --render r1")]
+pub(crate) struct EmitArgs {
+    /// A file of CloudEvents (JSON lines, or MessagePack one behind the other), - for standard input, or an event type
+    #[arg(value_name = "FILE|-|TYPE")]
+    pub(crate) what: String,
+
+    /// The release of an event from flags
+    #[arg(value_name = "RELEASE", requires = "namespace")]
+    pub(crate) release: Option<String>,
+
+    /// The log to write: a folder of the embedded log, created if it is missing
+    #[arg(long, env = "DECKLOG_LOG", value_name = "LOG")]
+    pub(crate) to: Option<LogAddress>,
+
+    /// Append also what the fold can only ignore: events that are invalid or of an unknown type
+    #[arg(long)]
+    pub(crate) unchecked: bool,
+
+    /// Format of the answers: text for people, or one JSON object a line
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) output: AnswerFormat,
+
+    #[command(flatten)]
+    pub(crate) event: EventFlags,
+}
+
+/// How `emit` prints its answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AnswerFormat {
+    /// One line an event, for people
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+/// One event from flags.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "One event from flags")]
+pub(crate) struct EventFlags {
+    /// Namespace of the release
+    #[arg(short, long, value_name = "NS")]
+    pub(crate) namespace: Option<String>,
+    /// Cluster that the release is in
+    #[arg(long, env = "DECKLOG_CLUSTER", value_name = "NAME", default_value = "default")]
+    pub(crate) cluster: String,
+    /// metadata.uid of the Release
+    #[arg(long, value_name = "UID")]
+    pub(crate) release_uid: Option<String>,
+    /// The object: GROUP/VERSION/KIND/NAMESPACE/NAME, parts may be empty
+    #[arg(long, value_name = "G/V/K/NS/NAME")]
+    pub(crate) item: Option<String>,
+    /// The render: renderRef, or assessedRenderRef of HealthAssessed
+    #[arg(long, value_name = "REF")]
+    pub(crate) render: Option<String>,
+    /// Wave of the item
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub(crate) wave: Option<i64>,
+    /// metadata.uid of the object, or of the hook's workload
+    #[arg(long, value_name = "UID")]
+    pub(crate) uid: Option<String>,
+    /// Health state, hook state or sync outcome
+    #[arg(long, value_name = "STATE")]
+    pub(crate) state: Option<String>,
+    /// Since when the object is not healthy (RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    pub(crate) first_unhealthy: Option<String>,
+    /// Message for people
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) message: Option<String>,
+    /// The hook: PHASE/NAME
+    #[arg(long, value_name = "PHASE/NAME")]
+    pub(crate) hook: Option<String>,
+    /// The hook's workload: GROUP/VERSION/KIND/NAMESPACE/NAME
+    #[arg(long, value_name = "G/V/K/NS/NAME")]
+    pub(crate) workload: Option<String>,
+    /// Order among the hooks of the phase
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub(crate) weight: Option<i64>,
+    /// How long the hook may run, such as 5m0s
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) timeout: Option<String>,
+    /// When the hook's workload was created (RFC 3339) [default: now]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) created_at: Option<String>,
+    /// When the hook ended (RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    pub(crate) finished_at: Option<String>,
+    /// Shard of the release
+    #[arg(long, value_name = "SHARD")]
+    pub(crate) shard: Option<String>,
+    /// Source revision of a sync
+    #[arg(long, value_name = "REV")]
+    pub(crate) revision: Option<String>,
+    /// Number of items of a sync
+    #[arg(long, value_name = "N")]
+    pub(crate) items: Option<u64>,
+    /// Field manager of ProjectionRefused
+    #[arg(long, value_name = "NAME")]
+    pub(crate) field_manager: Option<String>,
+    /// Reason of ProjectionRefused
+    #[arg(long, value_name = "WORD")]
+    pub(crate) reason: Option<String>,
+    /// Payload type of DeploymentRecorded
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) payload_type: Option<String>,
+    /// Payload of DeploymentRecorded: a file, as received
+    #[arg(long, value_name = "FILE")]
+    pub(crate) payload: Option<PathBuf>,
+    /// CloudEvents id [default: a new UUID]
+    #[arg(long, value_name = "UUID")]
+    pub(crate) id: Option<String>,
+    /// CloudEvents source [default: /decklog-emit/<new UUID>]
+    #[arg(long, value_name = "SOURCE")]
+    pub(crate) source: Option<String>,
+    /// The writer's time (RFC 3339) [default: now]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) time: Option<String>,
+    /// The writer's own count
+    #[arg(long, value_name = "N")]
+    pub(crate) writer_seq: Option<std::num::NonZeroU64>,
+    /// Lease term of the writer
+    #[arg(long, value_name = "N")]
+    pub(crate) term: Option<u64>,
+    /// The sync that the event belongs to
+    #[arg(long, value_name = "ID")]
+    pub(crate) correlation_id: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CrdArgs {
+    /// Format of the output
+    #[arg(short, long, value_name = "FORMAT", default_value = "yaml")]
+    pub(crate) output: DocumentFormat,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SchemaArgs {
+    /// An event type such as ItemApplied; the AsyncAPI document of all types if absent
+    #[arg(value_name = "TYPE")]
+    pub(crate) event_type: Option<String>,
+
+    /// Format of the output
+    #[arg(short, long, value_name = "FORMAT", default_value = "json")]
+    pub(crate) output: DocumentFormat,
+}
+
+/// How a document is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DocumentFormat {
+    /// JSON
+    Json,
+    /// YAML
+    Yaml,
+}

@@ -1,0 +1,174 @@
+//! `decklog emit`: events into a log, and for each what became of it.
+
+mod flags;
+mod input;
+
+use std::io::Read as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Error};
+use decklog_engine::ingest::{Check, ingest};
+use decklog_http::client::Client;
+use decklog_schemas::EventType;
+use decklog_schemas::answer::{EmitAnswer, EmitStatus, OutcomeWord};
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use self::input::{Batch, Input};
+use crate::args::{AnswerFormat, EmitArgs};
+use crate::config::Config;
+use crate::exit::{Answer, Failure};
+use crate::folder::Engine;
+use crate::output::{self, Tone, tinted};
+use crate::source::{LogAddress, connect, not_yet};
+
+pub(crate) async fn run(args: EmitArgs, config: &Config) -> Result<Answer, Error> {
+    let check = if args.unchecked { Check::AsIs } else { Check::Valid };
+    let input = input_of(&args)?;
+    let folder = match config.log(args.to.clone())? {
+        LogAddress::Folder(folder) => folder,
+        LogAddress::Lines(path) => {
+            return Err(Failure::usage(format!(
+                "{} is a file, which is only read: name a folder with --to",
+                path.display()
+            )));
+        }
+        LogAddress::NotYet(name, what) => return Err(not_yet(&name, what)),
+    };
+    let mut target = Target::open(&folder).await?;
+    let mut report = Report { format: args.output, unit: input.unit(), any_refused: false };
+    let sent = send(&mut target, input, check, &mut report).await;
+    // What was stored is folded and saved also if something failed after it.
+    let stopped = target.close().await;
+    sent?;
+    stopped?;
+    Ok(if report.any_refused { Answer::Refused } else { Answer::Yes })
+}
+
+/// Who takes the events.
+enum Target {
+    /// The `up` that holds the folder.
+    Running(Client),
+    /// An engine in this process, for a folder that nobody holds.
+    Own(Engine),
+}
+
+impl Target {
+    async fn open(folder: &Path) -> Result<Self, Error> {
+        match connect(folder).await? {
+            Some(client) => Ok(Self::Running(client)),
+            None => Ok(Self::Own(Engine::start(folder).await?)),
+        }
+    }
+
+    async fn append(&mut self, events: Vec<Vec<u8>>, check: Check) -> Result<Vec<EmitAnswer>, Error> {
+        match self {
+            Self::Running(client) => Ok(client.append(&events, check).await?),
+            Self::Own(engine) => {
+                let handle = engine.handle.clone();
+                tokio::select! {
+                    // If the engine ends, its own error says more than that it has ended.
+                    biased;
+                    ended = engine.ended() => Err(ended.err().unwrap_or_else(|| Failure::unreachable("the engine has stopped"))),
+                    answers = ingest(&handle, events, check) => Ok(answers?),
+                }
+            }
+        }
+    }
+
+    async fn close(self) -> Result<(), Error> {
+        match self {
+            Self::Running(_) => Ok(()),
+            Self::Own(engine) => engine.stop().await,
+        }
+    }
+}
+
+async fn send(target: &mut Target, input: Input, check: Check, report: &mut Report) -> Result<(), Error> {
+    let (sender, mut batches) = mpsc::channel(2);
+    let reader = tokio::task::spawn_blocking(move || input.read_into(&sender));
+    while let Some(Batch { first, events, places }) = batches.recv().await {
+        let answers = target.append(events, check).await.with_context(|| {
+            format!(
+                "what stands from {} {first} on may be stored or not; send it again, for equal ids are one event",
+                report.unit
+            )
+        })?;
+        for (place, answer) in places.into_iter().zip(answers) {
+            report.print(place, &answer)?;
+        }
+    }
+    match reader.await {
+        Ok(read) => read,
+        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+    }
+}
+
+fn input_of(args: &EmitArgs) -> Result<Input, Error> {
+    if let Some(event_type) = EventType::from_name(&args.what) {
+        let event = flags::event(event_type, args.release.as_deref(), &args.event)?;
+        return Ok(Input::one(event));
+    }
+    if let Some(release) = &args.release {
+        let known: Vec<_> = EventType::ALL.iter().map(|known| known.name()).collect();
+        return Err(Failure::usage(format!(
+            "{:?} is no event type, and only an event from flags takes a release ({release:?}): use one of {}",
+            args.what,
+            known.join(", ")
+        )));
+    }
+    if args.what == "-" {
+        return Ok(Input::of(Box::new(std::io::stdin())));
+    }
+    let mut file = std::fs::File::open(&args.what).map_err(|error| {
+        Failure::usage(format!("cannot read {:?}, which is no event type either: {error}", args.what))
+    })?;
+    // A folder can be opened and not read: better said before the log is touched.
+    file.read(&mut []).map_err(|error| Failure::usage(format!("cannot read {:?}: {error}", args.what)))?;
+    Ok(Input::of(Box::new(file)))
+}
+
+/// Prints the answers.
+struct Report {
+    format: AnswerFormat,
+    unit: &'static str,
+    any_refused: bool,
+}
+
+/// An answer with the line or event that it is about.
+#[derive(Serialize)]
+struct Placed<'a> {
+    line: u64,
+    #[serde(flatten)]
+    answer: &'a EmitAnswer,
+}
+
+impl Report {
+    fn print(&mut self, line: u64, answer: &EmitAnswer) -> Result<(), Error> {
+        self.any_refused |= !matches!(answer.status, EmitStatus::Stored | EmitStatus::Duplicate);
+        output::print(&match self.format {
+            AnswerFormat::Json => serde_json::to_string(&Placed { line, answer })? + "\n",
+            AnswerFormat::Text => format!("{} {line}: {}\n", self.unit, in_words(answer)),
+        })
+    }
+}
+
+fn in_words(answer: &EmitAnswer) -> String {
+    let at = answer.sequence.map_or_else(String::new, |sequence| format!(" at {sequence}"));
+    let problem = answer.error.as_deref().unwrap_or("no reason given");
+    let status = match answer.status {
+        EmitStatus::Stored => tinted("stored", Tone::Good) + &at,
+        EmitStatus::Duplicate => tinted("duplicate", Tone::Dim) + " of the event" + &at,
+        EmitStatus::Conflict => return format!("{}: {problem}", tinted("conflict", Tone::Bad)),
+        EmitStatus::Refused => return format!("{}: {problem}", tinted("refused", Tone::Bad)),
+        EmitStatus::Unknown => return format!("{}: {problem}", tinted("unknown", Tone::Bad)),
+    };
+    match (answer.outcome, answer.reason) {
+        (Some(OutcomeWord::Folded), _) => status + ", folded",
+        (Some(OutcomeWord::Ignored), Some(reason)) => {
+            format!("{status}, ignored: {}", tinted(reason.as_str(), Tone::Waiting))
+        }
+        (Some(OutcomeWord::Quarantined), _) => format!("{status}, left out: {problem}"),
+        _ => status,
+    }
+}

@@ -1,0 +1,153 @@
+//! The end of the process: which exit code a failure has, and the one place where its whole chain is printed.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+use anyhow::Error;
+use clap::Parser;
+use decklog_engine::driver::DriveError;
+use decklog_engine::ingest::IngestError;
+use decklog_engine::log::{AppendError, ReadError};
+use decklog_engine::service::ServiceError;
+
+use crate::args::{Cli, Command};
+use crate::config::Config;
+use crate::{at, demo, documents, emit, output, timeline, up};
+
+/// What a command ends with if it does not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It did what was asked.
+    Yes,
+    /// There is nothing of what was asked for.
+    Nothing,
+    /// Some of the input was refused; the rest was taken.
+    Refused,
+}
+
+/// A failure with a code of its own and a way out.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: Code,
+    message: String,
+}
+
+/// The exit codes of failures, as the help text lists them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    Usage = 2,
+    Refused = 3,
+    Unreachable = 4,
+    Diverged = 5,
+    Bug = 70,
+}
+
+/// Reads the command line, runs the command, and says how it went.
+pub fn run() -> ExitCode {
+    std::panic::set_hook(Box::new(|panic| {
+        output::complain(&format!("bug: {panic}\nPlease report this, with the command that you ran."));
+    }));
+    let ended = std::panic::catch_unwind(|| {
+        let cli = Cli::parse();
+        let config = Config::load(cli.config.as_deref())?;
+        tracing_to_stderr();
+        let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        threads.block_on(dispatch(cli.command, &config))
+    });
+    match ended {
+        Err(_) => ExitCode::from(Code::Bug as u8),
+        Ok(Ok(Answer::Yes)) => ExitCode::SUCCESS,
+        Ok(Ok(Answer::Nothing)) => ExitCode::from(1),
+        Ok(Ok(Answer::Refused)) => ExitCode::from(Code::Refused as u8),
+        Ok(Err(error)) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Ok(Err(error)) => {
+            output::complain(&format!("error: {}", chain(&error)));
+            ExitCode::from(code_of(&error) as u8)
+        }
+    }
+}
+
+async fn dispatch(command: Command, config: &Config) -> Result<Answer, Error> {
+    match command {
+        Command::Up(args) => up::run(args, config).await,
+        Command::Demo(args) => demo::run(args).await,
+        Command::Emit(args) => emit::run(*args, config).await,
+        Command::At(args) => at::run(args, config).await,
+        Command::Timeline(args) => timeline::run(args, config).await,
+        Command::Crd(args) => documents::crd(&args),
+        Command::Schema(args) => documents::schema(&args),
+        Command::Completions { shell } => documents::completions(shell),
+    }
+}
+
+/// Whoever reads standard error is told what goes on; `DECKLOG_LOG_LEVEL` says how much of it.
+fn tracing_to_stderr() {
+    let level = std::env::var("DECKLOG_LOG_LEVEL").unwrap_or_else(|_| "info".to_owned());
+    let filter = tracing_subscriber::EnvFilter::builder().parse_lossy(level);
+    let is_terminal = io::IsTerminal::is_terminal(&io::stderr()) && std::env::var_os("NO_COLOR").is_none();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(is_terminal).init();
+}
+
+/// All layers of an error in one line, each once.
+fn chain(error: &Error) -> String {
+    let mut layers: Vec<String> = Vec::new();
+    for layer in error.chain().map(ToString::to_string) {
+        if layers.last() != Some(&layer) {
+            layers.push(layer);
+        }
+    }
+    layers.join(": ")
+}
+
+fn code_of(error: &Error) -> Code {
+    if let Some(failure) = error.downcast_ref::<Failure>() {
+        return failure.code;
+    }
+    let driven = match error.downcast_ref::<ServiceError>() {
+        Some(ServiceError::Drive(error)) => Some(error),
+        _ => error.downcast_ref::<DriveError>(),
+    };
+    let read = match driven {
+        Some(DriveError::Diverged(_)) => return Code::Diverged,
+        Some(DriveError::Read(error)) => Some(error),
+        _ => error.downcast_ref::<ReadError>(),
+    };
+    let is_cut_off = matches!(error.downcast_ref(), Some(IngestError::Append(_) | IngestError::Stopped(_)));
+    match read {
+        Some(ReadError::Damaged { .. }) => Code::Diverged,
+        Some(ReadError::Unavailable(_)) => Code::Unreachable,
+        None if is_cut_off
+            || error.is::<AppendError>()
+            || error.chain().any(<dyn std::error::Error>::is::<io::Error>) =>
+        {
+            Code::Unreachable
+        }
+        None => Code::Bug,
+    }
+}
+
+impl Failure {
+    /// What was typed cannot be done.
+    pub(crate) fn usage(message: impl Into<String>) -> Error {
+        Self { code: Code::Usage, message: message.into() }.into()
+    }
+
+    /// The log cannot be reached.
+    pub(crate) fn unreachable(message: impl Into<String>) -> Error {
+        Self { code: Code::Unreachable, message: message.into() }.into()
+    }
+
+    /// The log is not what it was.
+    pub(crate) fn diverged(message: impl Into<String>) -> Error {
+        Self { code: Code::Diverged, message: message.into() }.into()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}

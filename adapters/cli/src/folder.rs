@@ -1,0 +1,144 @@
+//! The folder of an embedded log: log, checkpoint and inventories in it, and the engine that runs over them.
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Error};
+use decklog_engine::driver::{Driver, ReplayReason, Start};
+use decklog_engine::service::{Handle, Service, ServiceError, Sink, SinkError};
+use decklog_projections::inventory::Inventories;
+use decklog_schemas::inventory::ReleaseInventory;
+use decklog_schemas::{ReleaseKey, escape};
+use decklog_sled::{SledCheckpoints, SledLog};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::source::{LOG, open_failure};
+use crate::yaml;
+
+/// Name of the checkpoint store in the folder.
+const CHECKPOINT: &str = "checkpoint";
+
+/// Name of the folder of YAML files.
+const INVENTORY: &str = "inventory";
+
+/// A running embedded engine: it alone holds its folder.
+pub(crate) struct Engine {
+    pub(crate) handle: Handle<SledLog, Inventories>,
+    stop: watch::Sender<bool>,
+    running: JoinHandle<Result<(), ServiceError>>,
+}
+
+impl Engine {
+    /// Opens the folder, creating what is missing, and starts to fold.
+    pub(crate) async fn start(folder: &Path) -> Result<Self, Error> {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        let log = SledLog::open(&folder.join(LOG)).await.map_err(|error| open_failure(folder, error))?;
+        let log = Arc::new(log);
+        let (checkpoints, set_aside) = SledCheckpoints::open(&folder.join(CHECKPOINT)).await?;
+        if let Some(set_aside) = set_aside {
+            let moved_to = set_aside.moved_to.display();
+            tracing::warn!(%moved_to, problem = %set_aside.problem, "Checkpoint was damaged and is set aside; the log is replayed");
+        }
+        let (driver, start) = Driver::start(Arc::clone(&log), checkpoints).await?;
+        report(&start);
+        let sink = Folder { root: folder.join(INVENTORY), is_first: true };
+        let (service, handle) = Service::new(log, driver, sink);
+        let (stop, stopped) = watch::channel(false);
+        let running = tokio::spawn(service.run(stopped));
+        Ok(Self { handle, stop, running })
+    }
+
+    /// Ends only if the engine does: by an error.
+    pub(crate) async fn ended(&mut self) -> Result<(), Error> {
+        join((&mut self.running).await)
+    }
+
+    /// Saves a checkpoint and ends.
+    pub(crate) async fn stop(self) -> Result<(), Error> {
+        // If nobody listens any more, the engine has ended already, and says how.
+        let _ = self.stop.send(true);
+        join(self.running.await)
+    }
+}
+
+fn join(ended: Result<Result<(), ServiceError>, tokio::task::JoinError>) -> Result<(), Error> {
+    match ended {
+        Ok(ended) => Ok(ended?),
+        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+    }
+}
+
+fn report(start: &Start) {
+    match start {
+        Start::Checkpoint { floor, entries } => {
+            tracing::info!(%floor, releases = entries, "Starting from the checkpoint")
+        }
+        Start::Replay { reason: ReplayReason::NoCheckpoint } => tracing::info!("Replaying the log from its start"),
+        Start::Replay { reason: ReplayReason::OtherProjection { version } } => {
+            tracing::info!(version, "Checkpoint is of another version; replaying the log from its start");
+        }
+        Start::Replay { reason: ReplayReason::Unreadable(error) } => {
+            tracing::warn!(%error, "Checkpoint cannot be read; replaying the log from its start");
+        }
+    }
+}
+
+/// Writes each inventory to `<cluster>/<namespace>/<release>.yaml`: names escaped as in subjects, files whole or not at all.
+struct Folder {
+    root: PathBuf,
+    is_first: bool,
+}
+
+impl Sink<Inventories> for Folder {
+    async fn project(&mut self, inventories: &mut Inventories) -> Result<(), SinkError> {
+        let mut keys = inventories.take_changed();
+        if std::mem::replace(&mut self.is_first, false) {
+            keys = inventories.keys().cloned().collect();
+        }
+        let objects: Vec<_> = keys.into_iter().map(|key| (self.path(&key), inventories.object(&key))).collect();
+        if objects.is_empty() {
+            return Ok(());
+        }
+        let written = tokio::task::spawn_blocking(move || {
+            objects.into_iter().try_for_each(|(path, object)| {
+                write(&path, object.as_ref()).map_err(|error| SinkError {
+                    attempt: format!("cannot write {}", path.display()),
+                    source: error.into(),
+                })
+            })
+        });
+        match written.await {
+            Ok(written) => written,
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+        }
+    }
+}
+
+impl Folder {
+    fn path(&self, key: &ReleaseKey) -> PathBuf {
+        let folder = self.root.join(&*escape(&key.cluster)).join(&*escape(&key.namespace));
+        folder.join(format!("{}.yaml", escape(&key.name)))
+    }
+}
+
+/// Puts the file in line with the object; a file that is right already is not touched.
+fn write(path: &Path, object: Option<&ReleaseInventory>) -> io::Result<()> {
+    let Some(object) = object else {
+        return match std::fs::remove_file(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        };
+    };
+    let text = yaml::to_string(object).map_err(io::Error::other)?;
+    if std::fs::read(path).is_ok_and(|present| present == text.as_bytes()) {
+        return Ok(());
+    }
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)?;
+    let mut file = tempfile::Builder::new().prefix(".").suffix(".new").tempfile_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! A file of CloudEvents, one a line, as a log: the line number is the sequence, the event's time the recorded time.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Error};
+use decklog_engine::Records;
+use decklog_schemas::{Record, Sequence};
+
+use crate::output;
+
+/// Reads the file. A line that is no event of any release is reported with its number, and the others are taken.
+pub(crate) fn read(path: &Path) -> Result<Records, Error> {
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut records = Records::default();
+    let mut recorded = jiff::Timestamp::MIN;
+    for (line, number) in bytes.split(|byte| *byte == b'\n').zip(1_u64..) {
+        let Some(sequence) = Sequence::new(number).filter(|_| !line.trim_ascii().is_empty()) else { continue };
+        match Record::of_event(sequence, line) {
+            Ok(mut record) => {
+                // A log's clock never goes back; an event whose writer's clock does stands where its line stands.
+                recorded = record.recorded.max(recorded);
+                record.recorded = recorded;
+                records.push(&record);
+            }
+            Err(error) => output::complain(&format!("warning: {}:{number}: left out: {error}", path.display())),
+        }
+    }
+    Ok(records)
+}

@@ -1,0 +1,19 @@
+//! The decklog command: its arguments, what each command does, and how the process ends.
+
+mod args;
+mod at;
+mod config;
+mod demo;
+mod documents;
+mod emit;
+mod exit;
+mod folder;
+mod jsonl;
+mod moment;
+mod output;
+mod source;
+mod timeline;
+mod up;
+mod yaml;
+
+pub use exit::run;

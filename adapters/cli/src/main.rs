@@ -1,0 +1,5 @@
+//! The decklog command.
+
+fn main() -> std::process::ExitCode {
+    decklog_cli::run()
+}

@@ -1,0 +1,113 @@
+//! Output: the one place that writes to the terminal, in tables, JSON or YAML.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use anyhow::Error;
+use indicatif::ProgressBar;
+use serde::Serialize;
+use tabwriter::TabWriter;
+
+/// Writes text to standard output; colours only where a terminal shows them and `NO_COLOR` is not set.
+pub(crate) fn print(text: &str) -> Result<(), Error> {
+    let mut stdout = anstream::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    Ok(stdout.flush()?)
+}
+
+/// Writes a line to standard error. Where even that fails there is nobody left to tell.
+pub(crate) fn complain(line: &str) {
+    let _ = writeln!(anstream::stderr().lock(), "{line}");
+}
+
+/// Pretty JSON with a line feed.
+pub(crate) fn json(value: &impl Serialize) -> Result<String, Error> {
+    Ok(serde_json::to_string_pretty(value)? + "\n")
+}
+
+/// Whether the reader of standard output has gone, as `head` does.
+pub(crate) fn is_broken_pipe(error: &Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// A table: a header, and cells that fit their column.
+pub(crate) struct Table {
+    text: String,
+}
+
+impl Table {
+    pub(crate) fn new(header: &[&str]) -> Self {
+        let mut table = Self { text: String::new() };
+        table.row(header.iter().map(|cell| (*cell).to_owned()));
+        table
+    }
+
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let cells: Vec<_> = cells.into_iter().map(|cell| cell.replace(['\t', '\n', '\r'], " ")).collect();
+        self.text.push_str(&cells.join("\t"));
+        self.text.push('\n');
+    }
+
+    /// The lines, columns three spaces apart as kubectl has them, nothing at the ends of lines.
+    pub(crate) fn render(self) -> Result<String, Error> {
+        let mut writer = TabWriter::new(Vec::new()).padding(3).ansi(true);
+        writer.write_all(self.text.as_bytes())?;
+        let bytes = writer.into_inner().map_err(|error| Error::msg(error.to_string()))?;
+        let text = String::from_utf8(bytes)?;
+        Ok(text.lines().fold(String::new(), |mut lines, line| {
+            let _ = writeln!(lines, "{}", line.trim_end());
+            lines
+        }))
+    }
+}
+
+/// What a state means for people in a hurry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Tone {
+    Good,
+    Waiting,
+    Bad,
+    Dim,
+}
+
+/// Text in the colour of its tone.
+pub(crate) fn tinted(text: &str, tone: Tone) -> String {
+    let style = match tone {
+        Tone::Good => AnsiColor::Green.on_default(),
+        Tone::Waiting => AnsiColor::Yellow.on_default(),
+        Tone::Bad => AnsiColor::Red.on_default().bold(),
+        Tone::Dim => Style::new().dimmed(),
+    };
+    format!("{style}{text}{style:#}")
+}
+
+/// A spinner on a terminal's standard error for what takes more than a second; it goes when dropped.
+pub(crate) struct Progress(Option<ProgressBar>);
+
+impl Progress {
+    pub(crate) fn start(what: &'static str) -> Self {
+        if !io::stderr().is_terminal() {
+            return Self(None);
+        }
+        let bar = ProgressBar::hidden().with_message(what);
+        let shown = bar.clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_secs(1));
+            if !shown.is_finished() {
+                shown.set_draw_target(indicatif::ProgressDrawTarget::stderr());
+                shown.enable_steady_tick(Duration::from_millis(100));
+            }
+        });
+        Self(Some(bar))
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}

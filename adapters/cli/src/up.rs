@@ -1,0 +1,85 @@
+//! `decklog up`: the embedded engine in the foreground, until it is told to stop.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Error};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::args::UpArgs;
+use crate::config::Config;
+use crate::exit::{Answer, Failure};
+use crate::folder::Engine;
+use crate::source::{LogAddress, SOCKET, connect, not_yet};
+
+pub(crate) async fn run(args: UpArgs, config: &Config) -> Result<Answer, Error> {
+    let folder = folder_of(args, config)?;
+    let mut signals = Signals::new()?;
+    if connect(&folder).await?.is_some() {
+        return Err(Failure::unreachable(format!("another `decklog up` runs on {} already", folder.display())));
+    }
+    let mut engine = Engine::start(&folder).await?;
+    let socket = folder.join(SOCKET);
+    let listener = decklog_http::socket::bind(&socket).await?;
+    let (stop, stopped) = watch::channel(false);
+    let router = decklog_http::server::router(engine.handle.clone());
+    let mut server = tokio::spawn(decklog_http::server::serve(listener, router, stopped));
+    tracing::info!(data = %folder.display(), socket = %socket.display(), "Ready");
+    let ended = tokio::select! {
+        name = signals.next() => {
+            tracing::info!(signal = name, "Stopping");
+            Ok(())
+        }
+        ended = engine.ended() => return ended.map(|()| Answer::Yes),
+        served = &mut server => served.map_err(Error::from).and_then(|served| Ok(served?)),
+    };
+    // Requests first, so that each of them is answered by an engine that still runs.
+    let _ = stop.send(true);
+    if !server.is_finished() {
+        server.await.map_err(Error::from)??;
+    }
+    engine.stop().await?;
+    remove_socket(&socket)?;
+    ended.map(|()| Answer::Yes)
+}
+
+fn folder_of(args: UpArgs, config: &Config) -> Result<PathBuf, Error> {
+    if let Some(folder) = args.data {
+        return Ok(folder);
+    }
+    let named = std::env::var("DECKLOG_LOG").ok().map(|text| text.parse()).transpose()?;
+    match config.log(named)? {
+        LogAddress::Folder(folder) => Ok(folder),
+        LogAddress::Lines(path) => Err(Failure::usage(format!(
+            "{} is a file, and `decklog up` needs a folder: name one with --data",
+            path.display()
+        ))),
+        LogAddress::NotYet(name, what) => Err(not_yet(&name, what)),
+    }
+}
+
+fn remove_socket(socket: &Path) -> Result<(), Error> {
+    match std::fs::remove_file(socket) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        removed => removed.with_context(|| format!("cannot remove {}", socket.display())),
+    }
+}
+
+/// What tells the process to stop.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Error> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The JetStream log; nothing stands here until the log on JetStream is built.

@@ -1,0 +1,213 @@
+//! The driver: the log into a projection, from a checkpoint on, one batch a step.
+
+use std::sync::Arc;
+
+use decklog_schemas::{Outcome, Quarantined, Sequence};
+use sha2::{Digest, Sha256};
+
+use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointStore, Entries, Floor};
+use crate::log::{Log, LogId, ReadError, Scope, Wait};
+use crate::projection::Projection;
+
+/// Folds a log into a projection. It owns the projection: whoever wants to know something asks between two steps.
+#[derive(Debug)]
+pub struct Driver<L, P, C> {
+    log: Arc<L>,
+    projection: P,
+    store: C,
+    identity: Option<LogId>,
+    /// The last folded record; none before the first.
+    reached: Option<Reached>,
+    /// Records folded since the last checkpoint.
+    unsaved: u64,
+    /// Whether the store holds nothing that the next save could build upon.
+    store_is_stale: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Reached {
+    sequence: Sequence,
+    hash: [u8; 32],
+}
+
+/// What one step did.
+#[derive(Debug)]
+pub struct Step {
+    /// Each record of the step, with what became of it.
+    pub verdicts: Vec<(Sequence, Result<Outcome, Quarantined>)>,
+    /// The tail of the log when the step read it.
+    pub tail: Option<Sequence>,
+}
+
+/// How a driver started.
+#[derive(Debug)]
+pub enum Start {
+    /// From a checkpoint.
+    Checkpoint {
+        /// Its floor.
+        floor: Sequence,
+        /// How many entries it had.
+        entries: usize,
+    },
+    /// From the first record.
+    Replay {
+        /// Why there is no checkpoint to start from.
+        reason: ReplayReason,
+    },
+}
+
+/// Why the log is replayed from its start.
+#[derive(Debug)]
+pub enum ReplayReason {
+    /// The store is empty.
+    NoCheckpoint,
+    /// The checkpoint was made by another version of the projection.
+    OtherProjection {
+        /// That version.
+        version: u32,
+    },
+    /// The checkpoint could not be read.
+    Unreadable(crate::RestoreError),
+}
+
+/// Driving ended.
+#[derive(Debug, thiserror::Error)]
+pub enum DriveError {
+    /// The log cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The checkpoint cannot be read or written.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The log is not the one that the checkpoint was made from, or has lost what it had.
+    #[error("the log has diverged from the checkpoint: {0}")]
+    Diverged(String),
+}
+
+impl<L: Log, P: Projection + Default, C: CheckpointStore> Driver<L, P, C> {
+    /// Starts from the checkpoint, if the store has one that fits the log, else from the first record.
+    ///
+    /// # Errors
+    /// The store or the log cannot be read, or the checkpoint is of another log or ahead of it.
+    pub async fn start(log: Arc<L>, mut store: C) -> Result<(Self, Start), DriveError> {
+        let loaded = store.load().await?;
+        let mut driver = Self {
+            log,
+            projection: P::default(),
+            store,
+            identity: None,
+            reached: None,
+            unsaved: 0,
+            store_is_stale: true,
+        };
+        let Some(Checkpoint { floor, entries }) = loaded else {
+            return Ok((driver, Start::Replay { reason: ReplayReason::NoCheckpoint }));
+        };
+        driver.check(&floor).await?;
+        if floor.projection != P::VERSION {
+            let reason = ReplayReason::OtherProjection { version: floor.projection };
+            return Ok((driver, Start::Replay { reason }));
+        }
+        let count = entries.len();
+        if let Err(error) = driver.projection.restore(floor.sequence, entries) {
+            driver.projection = P::default();
+            return Ok((driver, Start::Replay { reason: ReplayReason::Unreadable(error) }));
+        }
+        driver.reached = Some(Reached { sequence: floor.sequence, hash: floor.hash });
+        driver.store_is_stale = false;
+        Ok((driver, Start::Checkpoint { floor: floor.sequence, entries: count }))
+    }
+
+    /// Reads the next batch and folds it.
+    ///
+    /// The future may be dropped while it waits: nothing is folded before the batch is there.
+    ///
+    /// # Errors
+    /// The log cannot be read, or is not the same log any more.
+    pub async fn step(&mut self, wait: Wait) -> Result<Step, DriveError> {
+        let from = Sequence::after(self.floor());
+        let batch = self.log.read(from, &Scope::All, wait).await?;
+        let identity = self.identity.get_or_insert_with(|| batch.log.clone());
+        if *identity != batch.log {
+            return Err(DriveError::Diverged(format!("it was {identity}, and is now {}", batch.log)));
+        }
+        if batch.tail < self.floor() {
+            return Err(ahead(self.floor(), batch.tail));
+        }
+        let fold = |record| (record_sequence(&record), self.projection.fold(&record));
+        let verdicts: Vec<_> = batch.records.iter().map(fold).collect();
+        if let Some(last) = batch.records.iter().last() {
+            self.reached = Some(Reached { sequence: last.sequence, hash: hash_of(&last.bytes) });
+            self.unsaved += verdicts.len() as u64;
+        }
+        Ok(Step { verdicts, tail: batch.tail })
+    }
+
+    /// Saves what changed since the last checkpoint, if anything did.
+    ///
+    /// # Errors
+    /// The store cannot be written. The driver is of no further use then: what it took for saved may not be.
+    pub async fn checkpoint(&mut self) -> Result<(), DriveError> {
+        let (Some(reached), Some(log)) = (self.reached, &self.identity) else { return Ok(()) };
+        if self.unsaved == 0 {
+            return Ok(());
+        }
+        let Reached { sequence, hash } = reached;
+        let floor = Floor { log: log.clone(), sequence, hash, projection: P::VERSION };
+        let changes = self.projection.changes();
+        let entries = if self.store_is_stale { Entries::All(changes) } else { Entries::Changed(changes) };
+        self.store.save(floor, entries).await?;
+        self.store_is_stale = false;
+        self.unsaved = 0;
+        Ok(())
+    }
+
+    /// The last folded sequence.
+    #[must_use]
+    pub fn floor(&self) -> Option<Sequence> {
+        self.reached.map(|reached| reached.sequence)
+    }
+
+    /// How many records were folded since the last checkpoint.
+    #[must_use]
+    pub fn unsaved(&self) -> u64 {
+        self.unsaved
+    }
+
+    /// What was folded.
+    pub fn projection(&mut self) -> &mut P {
+        &mut self.projection
+    }
+
+    /// Compares the floor of a checkpoint with the log: same identity, not ahead, and the same record there.
+    async fn check(&mut self, floor: &Floor) -> Result<(), DriveError> {
+        let batch = self.log.read(floor.sequence, &Scope::All, Wait::No).await?;
+        if batch.log != floor.log {
+            let message = format!("the checkpoint was made from {}, and the log is {}", floor.log, batch.log);
+            return Err(DriveError::Diverged(message));
+        }
+        if batch.tail < Some(floor.sequence) {
+            return Err(ahead(Some(floor.sequence), batch.tail));
+        }
+        let there = batch.records.iter().next().filter(|record| record.sequence == floor.sequence);
+        if there.is_none_or(|record| hash_of(&record.bytes) != floor.hash) {
+            let message = format!("the record at {} is another one than the checkpoint was made from", floor.sequence);
+            return Err(DriveError::Diverged(message));
+        }
+        self.identity = Some(batch.log);
+        Ok(())
+    }
+}
+
+fn record_sequence(record: &decklog_schemas::Record<'_>) -> Sequence {
+    record.sequence
+}
+
+fn ahead(floor: Option<Sequence>, tail: Option<Sequence>) -> DriveError {
+    let number = |sequence: Option<Sequence>| sequence.map_or(0, Sequence::get);
+    DriveError::Diverged(format!("the checkpoint is at {}, and the log ends at {}", number(floor), number(tail)))
+}
+
+fn hash_of(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}

@@ -1,0 +1,302 @@
+//! The service: a driver that runs, and a handle by which others append to its log and ask its projection.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use decklog_schemas::{Outcome, Quarantined, Sequence};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use crate::checkpoint::CheckpointStore;
+use crate::driver::{DriveError, Driver, Step};
+use crate::log::{Log, Wait};
+use crate::projection::Projection;
+
+/// What acts on the projection, such as a writer of YAML files or an applier to a cluster.
+pub trait Sink<P>: Send + 'static {
+    /// Brings the outside in line with what changed in the projection since the last call; all of it at the first.
+    fn project(&mut self, projection: &mut P) -> impl Future<Output = Result<(), SinkError>> + Send;
+}
+
+/// The outside could not be brought in line.
+#[derive(Debug, thiserror::Error)]
+#[error("{attempt}")]
+pub struct SinkError {
+    /// What was attempted, such as `cannot write inventory/default/shop/checkout.yaml`.
+    pub attempt: String,
+    /// Why it failed.
+    #[source]
+    pub source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+/// The service ended with an error.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// The driver ended.
+    #[error(transparent)]
+    Drive(#[from] DriveError),
+    /// The sink ended.
+    #[error(transparent)]
+    Sink(#[from] SinkError),
+}
+
+/// The service has stopped and answers no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the engine has stopped")]
+pub struct Stopped;
+
+/// What became of a record, as the service remembers it.
+pub type Verdict = Result<Outcome, Quarantined>;
+
+/// A handle to a running service, cheap to clone.
+#[derive(Debug)]
+pub struct Handle<L, P> {
+    log: Arc<L>,
+    requests: mpsc::Sender<Request<P>>,
+}
+
+/// A service that is ready to run.
+#[derive(Debug)]
+pub struct Service<L, P, C, S> {
+    driver: Driver<L, P, C>,
+    sink: S,
+    requests: mpsc::Receiver<Request<P>>,
+    verdicts: Verdicts,
+    waiting: Vec<(Sequence, oneshot::Sender<()>)>,
+    /// When the oldest record without a checkpoint was folded.
+    unsaved_since: Option<Instant>,
+    /// Whether the sink has seen what was folded last.
+    is_projected: bool,
+    projected_at: Instant,
+}
+
+/// After how many records a checkpoint is due, however short it is since the last one.
+const CHECKPOINT_RECORDS: u64 = 65_536;
+
+/// After what time a checkpoint is due.
+const CHECKPOINT_AFTER: Duration = Duration::from_secs(1);
+
+/// How often the sink is asked while there is more to fold.
+const PROJECT_AT_LEAST: Duration = Duration::from_secs(1);
+
+/// How many verdicts are remembered for those who append and then ask.
+const VERDICTS: usize = 65_536;
+
+enum Request<P> {
+    Ask(Box<dyn FnOnce(&mut P) + Send>),
+    Verdicts(Vec<Sequence>, oneshot::Sender<Vec<Option<Verdict>>>),
+    Reach(Sequence, oneshot::Sender<()>),
+}
+
+#[derive(Debug, Default)]
+struct Verdicts(VecDeque<(Sequence, Verdict)>);
+
+// === impl Handle ===
+
+impl<L, P> Clone for Handle<L, P> {
+    fn clone(&self) -> Self {
+        Self { log: Arc::clone(&self.log), requests: self.requests.clone() }
+    }
+}
+
+impl<L: Log, P: Projection> Handle<L, P> {
+    /// The log that the service folds, to append to and to read.
+    #[must_use]
+    pub fn log(&self) -> &Arc<L> {
+        &self.log
+    }
+
+    /// Asks the projection something, between two steps.
+    ///
+    /// # Errors
+    /// The service has stopped.
+    pub async fn ask<R: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut P) -> R + Send + 'static,
+    ) -> Result<R, Stopped> {
+        let (answer, answered) = oneshot::channel();
+        // Whoever asked may be gone by now; then nobody misses the answer.
+        let question = move |projection: &mut P| drop(answer.send(question(projection)));
+        self.request(Request::Ask(Box::new(question))).await?;
+        answered.await.map_err(|_| Stopped)
+    }
+
+    /// Waits until the projection reflects a sequence, and the sink has acted on it.
+    ///
+    /// # Errors
+    /// The service has stopped.
+    pub async fn reach(&self, sequence: Sequence) -> Result<(), Stopped> {
+        let (answer, answered) = oneshot::channel();
+        self.request(Request::Reach(sequence, answer)).await?;
+        answered.await.map_err(|_| Stopped)
+    }
+
+    /// What became of records that the projection reflects; none for what was folded too long ago to be remembered.
+    ///
+    /// # Errors
+    /// The service has stopped.
+    pub async fn verdicts(&self, sequences: Vec<Sequence>) -> Result<Vec<Option<Verdict>>, Stopped> {
+        let (answer, answered) = oneshot::channel();
+        self.request(Request::Verdicts(sequences, answer)).await?;
+        answered.await.map_err(|_| Stopped)
+    }
+
+    async fn request(&self, request: Request<P>) -> Result<(), Stopped> {
+        self.requests.send(request).await.map_err(|_| Stopped)
+    }
+}
+
+// === impl Service ===
+
+impl<L, P, C, S> Service<L, P, C, S>
+where
+    L: Log,
+    P: Projection + Default,
+    C: CheckpointStore,
+    S: Sink<P>,
+{
+    /// A service over a driver, and the handle to it.
+    pub fn new(log: Arc<L>, driver: Driver<L, P, C>, sink: S) -> (Self, Handle<L, P>) {
+        let (sender, requests) = mpsc::channel(64);
+        let service = Self {
+            driver,
+            sink,
+            requests,
+            verdicts: Verdicts::default(),
+            waiting: Vec::new(),
+            unsaved_since: None,
+            is_projected: false,
+            projected_at: Instant::now(),
+        };
+        (service, Handle { log, requests: sender })
+    }
+
+    /// Folds the log until `stop` turns true, then saves a checkpoint of what was folded.
+    ///
+    /// # Errors
+    /// The log, the checkpoint store or the sink failed. The log still has all that was acknowledged.
+    pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> Result<(), ServiceError> {
+        self.catch_up(&mut stop).await?;
+        while !*stop.borrow() {
+            let due = self.unsaved_since.map(|since| since + CHECKPOINT_AFTER);
+            tokio::select! {
+                biased;
+                // An error means that nobody can stop the service any more: time to stop.
+                changed = stop.changed() => if changed.is_err() { break },
+                () = until(due) => self.checkpoint().await?,
+                Some(request) = self.requests.recv() => self.serve(request),
+                step = self.driver.step(Wait::ForMore) => self.take(step?).await?,
+            }
+        }
+        self.checkpoint().await
+    }
+
+    /// Folds what is there. Nothing is projected before: an early projection would take away what later records bring.
+    async fn catch_up(&mut self, stop: &mut watch::Receiver<bool>) -> Result<(), ServiceError> {
+        loop {
+            let step = self.driver.step(Wait::No).await?;
+            let is_at_tail = self.driver.floor() >= step.tail;
+            self.remember(step);
+            if is_at_tail {
+                return self.project().await;
+            }
+            if self.driver.unsaved() >= CHECKPOINT_RECORDS {
+                self.checkpoint().await?;
+            }
+            if *stop.borrow() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn take(&mut self, step: Step) -> Result<(), ServiceError> {
+        let is_at_tail = self.driver.floor() >= step.tail;
+        self.remember(step);
+        if is_at_tail || self.projected_at.elapsed() >= PROJECT_AT_LEAST {
+            self.project().await?;
+        }
+        if self.driver.unsaved() >= CHECKPOINT_RECORDS {
+            self.checkpoint().await?;
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, step: Step) {
+        if !step.verdicts.is_empty() {
+            self.unsaved_since.get_or_insert_with(Instant::now);
+            self.is_projected = false;
+        }
+        for (sequence, verdict) in step.verdicts {
+            if let Err(quarantined) = &verdict {
+                tracing::warn!(%sequence, reason = %quarantined, "Record is no event and is left out");
+            }
+            self.verdicts.push(sequence, verdict);
+        }
+    }
+
+    async fn project(&mut self) -> Result<(), ServiceError> {
+        self.sink.project(self.driver.projection()).await?;
+        self.projected_at = Instant::now();
+        self.is_projected = true;
+        let floor = self.driver.floor();
+        for (_, answer) in self.waiting.extract_if(.., |(sequence, _)| Some(*sequence) <= floor) {
+            // Whoever waited may be gone.
+            let _ = answer.send(());
+        }
+        Ok(())
+    }
+
+    async fn checkpoint(&mut self) -> Result<(), ServiceError> {
+        self.driver.checkpoint().await?;
+        self.unsaved_since = None;
+        Ok(())
+    }
+
+    /// Answers go to those who may be gone by now, so that sending may fail.
+    fn serve(&mut self, request: Request<P>) {
+        match request {
+            Request::Ask(question) => question(self.driver.projection()),
+            Request::Verdicts(sequences, answer) => {
+                let _ = answer.send(sequences.into_iter().map(|sequence| self.verdicts.of(sequence)).collect());
+            }
+            Request::Reach(sequence, answer) if self.is_projected && Some(sequence) <= self.driver.floor() => {
+                let _ = answer.send(());
+            }
+            Request::Reach(sequence, answer) => self.waiting.push((sequence, answer)),
+        }
+    }
+}
+
+/// Ends at the moment, or never if there is none.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Verdicts {
+    fn push(&mut self, sequence: Sequence, verdict: Verdict) {
+        if self.0.len() == VERDICTS {
+            self.0.pop_front();
+        }
+        self.0.push_back((sequence, verdict));
+    }
+
+    fn of(&self, sequence: Sequence) -> Option<Verdict> {
+        let at = self.0.binary_search_by_key(&sequence, |(sequence, _)| *sequence).ok()?;
+        Some(self.0[at].1.clone())
+    }
+}
+
+impl<P> std::fmt::Debug for Request<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Ask(_) => "Ask",
+            Self::Verdicts(..) => "Verdicts",
+            Self::Reach(..) => "Reach",
+        })
+    }
+}

@@ -1,0 +1,211 @@
+//! What belongs to a release's name and outlives its incarnations: who said what up to where, and which uids are gone.
+
+use std::collections::VecDeque;
+
+use decklog_schemas::{Domain, Event, Reason, WriterSeq};
+use serde::{Deserialize, Serialize};
+
+use crate::keyed::{Keyed, Table, hash};
+
+/// How many ids of events without `writerseq` are remembered for each release.
+pub(crate) const ID_LIMIT: usize = 1024;
+
+/// The memory of a release's name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memory {
+    writers: Table<Writer>,
+    ids: Ids,
+    terms: Terms,
+    incarnation: Incarnation,
+}
+
+/// The memory as a checkpoint holds it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SavedMemory {
+    writers: Vec<Writer>,
+    ids: Vec<Box<str>>,
+    terms: Terms,
+    incarnation: Incarnation,
+}
+
+/// The highest `writerseq` of one source.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Writer {
+    source: Box<str>,
+    highest: WriterSeq,
+}
+
+/// The newest ids of events without `writerseq`.
+#[derive(Clone, Debug, Default)]
+struct Ids {
+    oldest_first: VecDeque<Box<str>>,
+    known: Table<Id>,
+}
+
+#[derive(Clone, Debug)]
+struct Id(Box<str>);
+
+/// The highest term of each domain.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Terms([Option<u64>; 7]);
+
+/// Which incarnation of the release is live.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Incarnation {
+    status: Status,
+    gone: Vec<Box<str>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+enum Status {
+    #[default]
+    NeverSeen,
+    Live(Option<Box<str>>),
+    Deleted,
+}
+
+/// How an admitted event stands to the live incarnation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// It belongs to it.
+    Belongs,
+    /// It opened it: whatever was there before is over.
+    Opens,
+    /// It is about none.
+    Apart,
+}
+
+impl Memory {
+    /// Passes an event through the checks that do not look at rows, and remembers it.
+    pub(crate) fn admit(&mut self, event: &Event<'_>) -> Result<Admission, Reason> {
+        let event_type = event.body.event_type();
+        match event.writer_seq {
+            Some(number) => self.count(&event.source, number)?,
+            None => self.ids.remember(&event.id)?,
+        }
+        self.terms.raise(event_type.domain(), event.term)?;
+        if event_type.domain() == Domain::Projector {
+            return Ok(Admission::Apart);
+        }
+        let opens_anew = event_type == decklog_schemas::EventType::ReleaseTracked;
+        self.incarnation.admit(event.release_uid.as_deref(), opens_anew)
+    }
+
+    /// The live incarnation is deleted.
+    pub(crate) fn delete(&mut self) {
+        self.incarnation.end(Status::Deleted);
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        matches!(self.incarnation.status, Status::Live(_))
+    }
+
+    pub(crate) fn save(&self) -> SavedMemory {
+        SavedMemory {
+            writers: self.writers.rows().to_vec(),
+            ids: self.ids.oldest_first.iter().cloned().collect(),
+            terms: self.terms.clone(),
+            incarnation: self.incarnation.clone(),
+        }
+    }
+
+    fn count(&mut self, source: &str, number: WriterSeq) -> Result<(), Reason> {
+        match self.writers.find(hash(&[source]), |writer| *writer.source == *source) {
+            Some(at) if number <= self.writers.row(at).highest => return Err(Reason::Duplicate),
+            Some(at) => self.writers.row_mut(at).highest = number,
+            None => {
+                self.writers.insert(Writer { source: source.into(), highest: number });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl From<SavedMemory> for Memory {
+    fn from(saved: SavedMemory) -> Self {
+        let mut ids = Ids::default();
+        for id in saved.ids {
+            ids.push(id);
+        }
+        Self { writers: saved.writers.into_iter().collect(), ids, terms: saved.terms, incarnation: saved.incarnation }
+    }
+}
+
+impl Ids {
+    fn remember(&mut self, id: &str) -> Result<(), Reason> {
+        if self.at(id).is_some() {
+            return Err(Reason::Duplicate);
+        }
+        if self.oldest_first.len() == ID_LIMIT
+            && let Some(at) = self.oldest_first.pop_front().and_then(|oldest| self.at(&oldest))
+        {
+            self.known.remove(at);
+        }
+        self.push(id.into());
+        Ok(())
+    }
+
+    fn push(&mut self, id: Box<str>) {
+        self.known.insert(Id(id.clone()));
+        self.oldest_first.push_back(id);
+    }
+
+    fn at(&self, id: &str) -> Option<usize> {
+        self.known.find(hash(&[id]), |known| *known.0 == *id)
+    }
+}
+
+impl Terms {
+    fn raise(&mut self, domain: Domain, term: Option<u64>) -> Result<(), Reason> {
+        let highest = &mut self.0[domain as usize];
+        if term.is_some() && term < *highest {
+            return Err(Reason::StaleTerm);
+        }
+        *highest = (*highest).max(term);
+        Ok(())
+    }
+}
+
+impl Incarnation {
+    fn admit(&mut self, uid: Option<&str>, opens_anew: bool) -> Result<Admission, Reason> {
+        if uid.is_some_and(|uid| self.gone.iter().any(|gone| **gone == *uid)) {
+            return Err(Reason::StaleIncarnation);
+        }
+        match (&mut self.status, uid) {
+            (Status::Live(_), None) => Ok(Admission::Belongs),
+            (Status::Live(Some(live)), Some(uid)) if **live == *uid => Ok(Admission::Belongs),
+            (Status::Live(live @ None), Some(uid)) => {
+                *live = Some(uid.into());
+                Ok(Admission::Belongs)
+            }
+            (Status::Live(Some(_)), Some(uid)) if opens_anew => {
+                self.end(Status::Live(Some(uid.into())));
+                Ok(Admission::Opens)
+            }
+            (Status::Live(Some(_)), Some(_)) | (Status::Deleted, None) => Err(Reason::StaleIncarnation),
+            (Status::NeverSeen, uid) | (Status::Deleted, uid @ Some(_)) => {
+                self.status = Status::Live(uid.map(Box::from));
+                Ok(Admission::Opens)
+            }
+        }
+    }
+
+    /// Ends the live incarnation; its uid is gone for good.
+    fn end(&mut self, then: Status) {
+        if let Status::Live(Some(uid)) = std::mem::replace(&mut self.status, then) {
+            self.gone.push(uid);
+        }
+    }
+}
+
+impl Keyed for Writer {
+    fn key_hash(&self) -> u64 {
+        hash(&[&self.source])
+    }
+}
+
+impl Keyed for Id {
+    fn key_hash(&self) -> u64 {
+        hash(&[&self.0])
+    }
+}

@@ -1,0 +1,102 @@
+//! The strings of a release: kept once where they repeat, and cut where the object has a limit.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::keyed::hash;
+
+/// How many bytes of a message are kept, the mark of the cut included.
+const MESSAGE_BYTES: usize = 1024;
+
+const CUT: &str = "…";
+
+/// The strings that a release used last: all its rows carry the same few render references and versions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recent {
+    strings: Vec<Arc<str>>,
+    oldest: usize,
+}
+
+/// Group, kind, namespace and name in one allocation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ItemKey {
+    text: Box<str>,
+    ends: [u32; 3],
+}
+
+/// The same key, borrowed from an event. Its order is that of the inventory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ItemRef<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) kind: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+}
+
+/// Cuts a message at its limit, on a character boundary, and marks the cut.
+pub(crate) fn message(text: &str) -> Box<str> {
+    if text.len() <= MESSAGE_BYTES {
+        return text.into();
+    }
+    let end = text.floor_char_boundary(MESSAGE_BYTES - CUT.len());
+    [&text[..end], CUT].concat().into()
+}
+
+impl Recent {
+    const KEPT: usize = 8;
+
+    /// The string, shared with its last user if that is not long ago.
+    pub(crate) fn share(&mut self, text: &str) -> Arc<str> {
+        if let Some(shared) = self.strings.iter().find(|shared| &***shared == text) {
+            return Arc::clone(shared);
+        }
+        let shared = Arc::<str>::from(text);
+        if self.strings.len() < Self::KEPT {
+            self.strings.push(Arc::clone(&shared));
+        } else {
+            self.strings[self.oldest] = Arc::clone(&shared);
+            self.oldest = (self.oldest + 1) % Self::KEPT;
+        }
+        shared
+    }
+}
+
+impl ItemKey {
+    pub(crate) fn of(&self) -> ItemRef<'_> {
+        let [group, kind, namespace] = self.ends.map(|end| end as usize);
+        ItemRef {
+            group: &self.text[..group],
+            kind: &self.text[group..kind],
+            namespace: &self.text[kind..namespace],
+            name: &self.text[namespace..],
+        }
+    }
+}
+
+impl ItemRef<'_> {
+    pub(crate) fn to_key(self) -> ItemKey {
+        let Self { group, kind, namespace, name } = self;
+        // An event is far below four gigabytes, so no length is cut here.
+        let [a, b, c] = [group, kind, namespace].map(|part| part.len() as u32);
+        ItemKey { text: [group, kind, namespace, name].concat().into(), ends: [a, a + b, a + b + c] }
+    }
+
+    pub(crate) fn hash(self) -> u64 {
+        hash(&[self.group, self.kind, self.namespace, self.name])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_cut_at_1024_bytes_between_characters() {
+        assert_eq!(message(&"x".repeat(1024)).len(), 1024);
+        let cut = message(&"x".repeat(1025));
+        assert_eq!((cut.len(), cut.ends_with("x…")), (1024, true));
+        let cut = message(&"ä".repeat(600));
+        assert_eq!((cut.len(), cut.ends_with("ä…")), (1023, true));
+    }
+}

@@ -1,0 +1,219 @@
+//! The MessagePack form: one map to an envelope, its data left as bytes. Nothing is allocated.
+
+mod fields;
+
+use rmp::Marker;
+
+use crate::envelope::{Attribute, Data, Envelope, MAX_DEPTH, Malformed};
+use crate::text::Text;
+
+pub(crate) use self::fields::read;
+
+/// Reads one map with string keys and nothing behind it.
+pub(crate) fn envelope(bytes: &[u8]) -> Result<Envelope<'_>, Malformed> {
+    let mut reader = Reader { bytes, at: 0 };
+    let mut envelope = Envelope::default();
+    let mut has_data = false;
+    let Token::Map(entries) = reader.token()? else {
+        return Err(reader.problem("a map was expected"));
+    };
+    for _ in 0..entries {
+        let name = reader.key()?;
+        if name == b"data" {
+            if std::mem::replace(&mut has_data, true) {
+                return Err(twice(name));
+            }
+            let raw = reader.value(1)?;
+            envelope.data = if raw == [NIL] { Data::Absent } else { Data::MessagePack(raw) };
+        } else if let Some(attribute) = envelope.attribute(name) {
+            if !matches!(attribute, Attribute::Absent) {
+                return Err(twice(name));
+            }
+            *attribute = reader.attribute()?;
+        } else {
+            reader.pass(1)?;
+        }
+    }
+    if reader.at < bytes.len() { Err(Malformed::Trailing { offset: reader.at }) } else { Ok(envelope) }
+}
+
+/// How many bytes the first MessagePack map of a stream has; none if the bytes do not hold it whole.
+#[must_use]
+pub fn split_msgpack(bytes: &[u8]) -> Option<usize> {
+    Reader { bytes, at: 0 }.value(0).ok().map(<[u8]>::len)
+}
+
+const NIL: u8 = 0xc0;
+
+/// A cursor over the bytes of one event.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+/// One step of MessagePack: a whole scalar, or the head of a list or map with its number of entries.
+enum Token<'a> {
+    /// Not yet checked to be UTF-8.
+    Text(&'a [u8]),
+    Unsigned(u64),
+    Negative(i64),
+    Nil,
+    Scalar(&'static str),
+    List(u32),
+    Map(u32),
+}
+
+impl<'a> Reader<'a> {
+    /// A string as the key of an entry.
+    fn key(&mut self) -> Result<&'a [u8], Malformed> {
+        let offset = self.at;
+        let Token::Text(name) = self.token()? else {
+            return Err(Malformed::MessagePack { offset, problem: "a map key is not a string" });
+        };
+        self.check(name)?;
+        Ok(name)
+    }
+
+    fn attribute(&mut self) -> Result<Attribute<'a>, Malformed> {
+        let start = self.at;
+        Ok(match self.token()? {
+            Token::Text(text) => Attribute::Text(Text::from(self.utf8(text)?)),
+            Token::Unsigned(number) => Attribute::Unsigned(number),
+            Token::Negative(_) => Attribute::Negative,
+            Token::Nil => Attribute::Absent,
+            Token::Scalar(word) => Attribute::Other(word),
+            token @ (Token::List(_) | Token::Map(_)) => {
+                self.at = start;
+                self.pass(1)?;
+                Attribute::Other(if matches!(token, Token::List(_)) { "a list" } else { "a map" })
+            }
+        })
+    }
+
+    /// Passes over one value that stands `depth` levels deep, and returns its bytes.
+    fn value(&mut self, depth: usize) -> Result<&'a [u8], Malformed> {
+        let start = self.at;
+        self.pass(depth)?;
+        Ok(&self.bytes[start..self.at])
+    }
+
+    /// Passes over one value that stands `depth` levels deep. It recurses, and never deeper than [`MAX_DEPTH`].
+    fn pass(&mut self, depth: usize) -> Result<(), Malformed> {
+        let offset = self.at;
+        let token = self.token()?;
+        if let Token::List(_) | Token::Map(_) = token
+            && depth >= MAX_DEPTH
+        {
+            return Err(Malformed::TooDeep { offset });
+        }
+        match token {
+            Token::Text(text) => self.check(text)?,
+            Token::List(entries) => {
+                for _ in 0..entries {
+                    self.pass(depth + 1)?;
+                }
+            }
+            Token::Map(entries) => {
+                for _ in 0..entries {
+                    self.key()?;
+                    self.pass(depth + 1)?;
+                }
+            }
+            Token::Unsigned(_) | Token::Negative(_) | Token::Nil | Token::Scalar(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The string that was read just now, if it is one. Most are ASCII, which is told faster.
+    fn check(&self, text: &[u8]) -> Result<(), Malformed> {
+        if text.is_ascii() { Ok(()) } else { self.utf8(text).map(drop) }
+    }
+
+    fn utf8<'t>(&self, text: &'t [u8]) -> Result<&'t str, Malformed> {
+        std::str::from_utf8(text).map_err(|_| Malformed::MessagePack {
+            offset: self.at - text.len(),
+            problem: "a string is not UTF-8",
+        })
+    }
+
+    fn token(&mut self) -> Result<Token<'a>, Malformed> {
+        Ok(match Marker::from_u8(self.byte()?) {
+            Marker::FixStr(length) => self.text(u64::from(length))?,
+            Marker::Str8 => self.number(1).and_then(|length| self.text(length))?,
+            Marker::Str16 => self.number(2).and_then(|length| self.text(length))?,
+            Marker::Str32 => self.number(4).and_then(|length| self.text(length))?,
+            Marker::FixPos(number) => Token::Unsigned(u64::from(number)),
+            Marker::U8 => Token::Unsigned(self.number(1)?),
+            Marker::U16 => Token::Unsigned(self.number(2)?),
+            Marker::U32 => Token::Unsigned(self.number(4)?),
+            Marker::U64 => Token::Unsigned(self.number(8)?),
+            Marker::FixNeg(number) => Token::Negative(i64::from(number)),
+            Marker::I8 => signed(i64::from(self.number(1)? as u8 as i8)),
+            Marker::I16 => signed(i64::from(self.number(2)? as u16 as i16)),
+            Marker::I32 => signed(i64::from(self.number(4)? as u32 as i32)),
+            Marker::I64 => signed(self.number(8)? as i64),
+            Marker::Null => Token::Nil,
+            Marker::True | Marker::False => Token::Scalar("true or false"),
+            Marker::F32 => self.skip(4, "a fraction")?,
+            Marker::F64 => self.skip(8, "a fraction")?,
+            Marker::FixMap(entries) => Token::Map(u32::from(entries)),
+            Marker::Map16 => Token::Map(self.number(2)? as u32),
+            Marker::Map32 => Token::Map(self.number(4)? as u32),
+            Marker::FixArray(entries) => Token::List(u32::from(entries)),
+            Marker::Array16 => Token::List(self.number(2)? as u32),
+            Marker::Array32 => Token::List(self.number(4)? as u32),
+            Marker::Bin8 => self.number(1).and_then(|length| self.skip(length, "bytes"))?,
+            Marker::Bin16 => self.number(2).and_then(|length| self.skip(length, "bytes"))?,
+            Marker::Bin32 => self.number(4).and_then(|length| self.skip(length, "bytes"))?,
+            Marker::FixExt1 => self.skip(2, "an extension")?,
+            Marker::FixExt2 => self.skip(3, "an extension")?,
+            Marker::FixExt4 => self.skip(5, "an extension")?,
+            Marker::FixExt8 => self.skip(9, "an extension")?,
+            Marker::FixExt16 => self.skip(17, "an extension")?,
+            Marker::Ext8 => self.number(1).and_then(|length| self.skip(length + 1, "an extension"))?,
+            Marker::Ext16 => self.number(2).and_then(|length| self.skip(length + 1, "an extension"))?,
+            Marker::Ext32 => self.number(4).and_then(|length| self.skip(length + 1, "an extension"))?,
+            Marker::Reserved => return Err(self.problem("the reserved marker 0xc1 stands")),
+        })
+    }
+
+    fn text(&mut self, length: u64) -> Result<Token<'a>, Malformed> {
+        self.take(length).map(Token::Text)
+    }
+
+    fn skip(&mut self, length: u64, word: &'static str) -> Result<Token<'a>, Malformed> {
+        self.take(length)?;
+        Ok(Token::Scalar(word))
+    }
+
+    fn byte(&mut self) -> Result<u8, Malformed> {
+        self.take(1).map(|bytes| bytes[0])
+    }
+
+    /// A big-endian number of 1 to 8 bytes.
+    fn number(&mut self, width: u64) -> Result<u64, Malformed> {
+        Ok(self.take(width)?.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
+    }
+
+    fn take(&mut self, length: u64) -> Result<&'a [u8], Malformed> {
+        let rest = &self.bytes[self.at..];
+        let length = usize::try_from(length).ok().filter(|length| *length <= rest.len());
+        let Some(length) = length else {
+            return Err(self.problem("the event is cut off"));
+        };
+        self.at += length;
+        Ok(&rest[..length])
+    }
+
+    fn problem(&self, problem: &'static str) -> Malformed {
+        Malformed::MessagePack { offset: self.at, problem }
+    }
+}
+
+fn signed(number: i64) -> Token<'static> {
+    u64::try_from(number).map_or(Token::Negative(number), Token::Unsigned)
+}
+
+fn twice(name: &[u8]) -> Malformed {
+    Malformed::Twice { name: String::from_utf8_lossy(name).into_owned() }
+}

@@ -1,0 +1,128 @@
+//! The real binary: built once, run as a user runs it, and killed when a test ends.
+
+use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::sync::OnceLock;
+
+/// Path of the `decklog` binary, built from this checkout if it is not up to date.
+pub fn path() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(build)
+}
+
+/// The root of the checkout.
+#[must_use]
+pub fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// A command of decklog, cut off from the environment of whoever runs the tests.
+#[must_use]
+pub fn command<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Command {
+    let mut command = Command::new(path());
+    for (name, _) in std::env::vars_os() {
+        let is_ours = name.to_str().is_some_and(|name| name.starts_with("DECKLOG_") || name.starts_with("XDG_"));
+        if is_ours {
+            command.env_remove(name);
+        }
+    }
+    command.env("HOME", "/nonexistent").env("TZ", "UTC").env("NO_COLOR", "1").stdin(Stdio::null()).args(args);
+    command
+}
+
+/// Runs a command to its end.
+pub fn run<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Output {
+    command(args).output().expect("decklog can be started")
+}
+
+/// Runs a command and returns what it printed; anything but exit code 0 fails the test.
+pub fn stdout<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> String {
+    let output = run(args);
+    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("output is UTF-8")
+}
+
+/// A running `decklog up`, killed with -9 when dropped.
+#[derive(Debug)]
+pub struct Up {
+    child: Child,
+    stderr: Option<BufReader<ChildStderr>>,
+}
+
+impl Up {
+    /// Starts `decklog up --data FOLDER` and waits until it says that it is ready.
+    #[must_use]
+    pub fn start(folder: &Path) -> Self {
+        let args = [OsStr::new("up"), OsStr::new("--data"), folder.as_os_str()];
+        let mut child = command(args).stderr(Stdio::piped()).spawn().expect("decklog can be started");
+        let stderr = child.stderr.take().map(BufReader::new);
+        let mut up = Self { child, stderr };
+        up.wait_for("Ready");
+        up
+    }
+
+    /// Reads the log messages up to one that holds a text, and returns them.
+    pub fn wait_for(&mut self, text: &str) -> String {
+        let stderr = self.stderr.as_mut().expect("standard error is read only here");
+        let (mut seen, mut line) = (String::new(), String::new());
+        while !line.contains(text) {
+            line.clear();
+            let read = stderr.read_line(&mut line).expect("standard error is UTF-8");
+            assert!(read > 0, "`decklog up` ended before it said {text:?}: {seen}");
+            seen.push_str(&line);
+        }
+        seen
+    }
+
+    /// Process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills the process with -9.
+    pub fn kill(mut self) {
+        self.child.kill().expect("the process is ours");
+        self.child.wait().expect("the process is ours");
+    }
+
+    /// Sends a signal by name, such as `TERM`, waits for the end, and returns exit code and the rest of standard error.
+    #[must_use]
+    pub fn signal(mut self, name: &str) -> (Option<i32>, String) {
+        let pid = self.pid().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status().expect("kill can be started");
+        assert!(sent.success(), "kill -s {name} {pid}: {sent}");
+        let mut rest = String::new();
+        let mut stderr = self.stderr.take().expect("standard error is read only here");
+        stderr.read_to_string(&mut rest).expect("standard error is UTF-8");
+        (self.child.wait().expect("the process is ours").code(), rest)
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // It may have ended by itself, and then there is nothing to kill.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The tests of a workspace do not say where its binaries are, so cargo is asked; it builds nothing that is up to date.
+fn build() -> PathBuf {
+    let output = Command::new(env!("CARGO"))
+        .args(["build", "--locked", "--quiet", "--package", "decklog", "--bin", "decklog", "--message-format", "json"])
+        .current_dir(root())
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("cargo can be started");
+    assert!(output.status.success(), "cargo build: {}", output.status);
+    let messages = String::from_utf8(output.stdout).expect("cargo writes UTF-8");
+    let executable = |line: &str| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        let is_ours = message["target"]["name"] == "decklog";
+        message["executable"].as_str().filter(|_| is_ours).map(PathBuf::from)
+    };
+    messages.lines().find_map(executable).expect("cargo names the executable")
+}

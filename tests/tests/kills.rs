@@ -1,0 +1,193 @@
+//! Processes killed with -9 while events stream in: what was acknowledged is there, once, and the digest is as if nobody had.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use decklog_tests::binary::{self, Up};
+use serde_json::{Value, json};
+
+/// How often something is killed; `DECKLOG_KILLS` says otherwise.
+const KILLS: u64 = 200;
+
+/// How many releases the history is about.
+const RELEASES: u64 = 5;
+
+/// Pseudo-random numbers from a seed that is printed (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % limit
+    }
+}
+
+/// The event of a number: always the same, and its id says which it is.
+fn event(number: u64) -> String {
+    let release = number % RELEASES;
+    let item = json!({
+        "group": "apps", "version": "v1", "kind": "Deployment", "namespace": "shop", "name": format!("app-{}", number % 37),
+    });
+    let render = format!("r{}", number / 100);
+    let (name, source, data) = match number % 3 {
+        0 => ("ItemApplied", "/controller/1", json!({ "item": item, "renderRef": render, "wave": number % 4 })),
+        1 => {
+            ("HealthAssessed", "/observer/1", json!({ "item": item, "state": "Degraded", "assessedRenderRef": render }))
+        }
+        _ => ("ItemPruned", "/controller/1", json!({ "item": item })),
+    };
+    json!({
+        "specversion": "1.0",
+        "id": format!("00000000-0000-7000-8000-{number:012}"),
+        "source": source,
+        "type": format!("dev.decklog.{name}.v1"),
+        "subject": format!("shop/release-{release}"),
+        "time": "2026-03-02T10:00:00Z",
+        "writerseq": number + 1,
+        "data": data,
+    })
+    .to_string()
+}
+
+/// A running `decklog emit` that reads from us.
+fn emitter(folder: &Path) -> Child {
+    let folder = folder.to_str().expect("paths are UTF-8");
+    binary::command(["emit", "--to", folder, "-o", "json", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("decklog can be started")
+}
+
+/// What is known of the log: the sequence that each acknowledged event was given.
+#[derive(Default)]
+struct Known {
+    sequences: BTreeMap<String, u64>,
+    /// The first event that is not known to be acknowledged.
+    next: u64,
+}
+
+impl Known {
+    /// Streams events in until something is killed, and takes down what was acknowledged until then.
+    fn stream(&mut self, mut emitter: Child, count: u64, kill: impl FnOnce(&mut Child) + Send) {
+        let mut stdin = emitter.stdin.take().expect("standard input is ours");
+        let stdout = emitter.stdout.take().expect("standard output is ours");
+        let first = self.next;
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                // The reader is killed while we write: then the rest goes nowhere.
+                let _ = (first..first + count).try_for_each(|number| writeln!(stdin, "{}", event(number)));
+            });
+            scope.spawn(|| kill(&mut emitter));
+            for line in BufReader::new(stdout).lines() {
+                let line = line.expect("answers are UTF-8");
+                // A killed emitter may leave half a line behind: that is no answer.
+                let Ok(answer) = serde_json::from_str::<Value>(&line) else { continue };
+                self.take(&answer);
+            }
+        });
+        emitter.wait().expect("the process is ours");
+    }
+
+    fn take(&mut self, answer: &Value) {
+        let status = answer["status"].as_str().expect("answers have a status");
+        assert!(matches!(status, "stored" | "duplicate"), "{answer}");
+        let id = answer["id"].as_str().expect("our events have ids").to_owned();
+        let sequence = answer["sequence"].as_u64().expect("what is stored has a sequence");
+        let before = self.sequences.insert(id.clone(), sequence);
+        assert!(before.is_none_or(|before| before == sequence), "{id} was at {before:?}, and is at {sequence}");
+        self.next = self.sequences.len() as u64;
+    }
+}
+
+/// Every event of the log by sequence, with its id.
+fn log(folder: &Path) -> BTreeMap<u64, String> {
+    let folder = folder.to_str().expect("paths are UTF-8");
+    let mut events = BTreeMap::new();
+    for release in 0..RELEASES {
+        let name = format!("release-{release}");
+        let text = binary::stdout(["timeline", "--from", folder, "-n", "shop", &name, "-o", "json"]);
+        for entry in serde_json::from_str::<Vec<Value>>(&text).expect("timelines are JSON") {
+            let sequence = entry["sequence"].as_u64().expect("entries have a sequence");
+            events.insert(sequence, entry["id"].as_str().expect("our events have ids").to_owned());
+        }
+    }
+    events
+}
+
+fn kill(pid: u32) {
+    let killed = Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status().expect("kill can be started");
+    assert!(killed.success(), "kill {pid}: {killed}");
+}
+
+#[test]
+fn what_was_acknowledged_survives_every_kill() {
+    let seed =
+        std::env::var("DECKLOG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(u64::from(std::process::id()));
+    let kills = std::env::var("DECKLOG_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
+    println!("DECKLOG_SEED={seed}");
+    let mut random = Random(seed);
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let data = folder.path().join("data");
+    let mut known = Known::default();
+    for round in 0..kills {
+        let count = 50 + random.below(250);
+        let pause = Duration::from_micros(random.below(60_000));
+        if round % 2 == 0 {
+            let up = Up::start(&data);
+            let pid = up.pid();
+            known.stream(emitter(&data), count, |_| {
+                std::thread::sleep(pause);
+                kill(pid);
+            });
+            drop(up);
+        } else {
+            // The engine runs in the emitter itself, and takes a while to start.
+            known.stream(emitter(&data), count, |emitter| {
+                std::thread::sleep(pause * 4);
+                emitter.kill().expect("the process is ours");
+            });
+        }
+    }
+    let total = known.next + 500;
+    known.stream(emitter(&data), total - known.next, |_| {});
+    assert_eq!(known.next, total, "the rest is taken by a folder that was killed {kills} times");
+
+    let log = log(&data);
+    let expected: BTreeMap<u64, String> = (0..total).map(|number| (number + 1, id_of(number))).collect();
+    assert_eq!(log, expected, "every event is there, once, in the order in which it was sent");
+    for (id, sequence) in &known.sequences {
+        assert_eq!(log.get(sequence), Some(id), "{id} was acknowledged at {sequence}");
+    }
+    assert_eq!(state(&data), undisturbed(folder.path(), total), "the digest is as if nobody had been killed");
+}
+
+fn id_of(number: u64) -> String {
+    format!("00000000-0000-7000-8000-{number:012}")
+}
+
+/// All objects with their digest, from the log and from the engine's checkpoint.
+fn state(data: &Path) -> String {
+    let folder = data.to_str().expect("paths are UTF-8");
+    let replayed = binary::stdout(["at", "--from", folder, "-A"]);
+    let up = Up::start(data);
+    let live = binary::stdout(["at", "--from", folder, "-A"]);
+    drop(up);
+    assert_eq!(replayed, live, "the checkpoint holds what a replay gives");
+    replayed
+}
+
+fn undisturbed(folder: &Path, total: u64) -> String {
+    let events: String = (0..total).map(|number| event(number) + "\n").collect();
+    let (file, data) = (folder.join("all.jsonl"), folder.join("undisturbed"));
+    std::fs::write(&file, events).expect("writable");
+    let (file, to) = (file.to_str().expect("UTF-8"), data.to_str().expect("UTF-8"));
+    binary::stdout(["emit", "--to", to, file]);
+    state(&data)
+}
