@@ -130,10 +130,8 @@ impl<'a> Reader<'a> {
     }
 
     fn utf8<'t>(&self, text: &'t [u8]) -> Result<&'t str, Malformed> {
-        std::str::from_utf8(text).map_err(|_| Malformed::MessagePack {
-            offset: self.at - text.len(),
-            problem: "a string is not UTF-8",
-        })
+        std::str::from_utf8(text)
+            .map_err(|_| Malformed::MessagePack { offset: self.at - text.len(), problem: "a string is not UTF-8" })
     }
 
     fn token(&mut self) -> Result<Token<'a>, Malformed> {

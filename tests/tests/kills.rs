@@ -15,6 +15,9 @@ const KILLS: u64 = 200;
 /// How many releases the history is about.
 const RELEASES: u64 = 5;
 
+/// The pause between two events: a stream lasts about as long as the longest wait for a kill.
+const PACE: Duration = Duration::from_micros(100);
+
 /// Pseudo-random numbers from a seed that is printed (splitmix64).
 struct Random(u64);
 
@@ -82,7 +85,10 @@ impl Known {
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 // The reader is killed while we write: then the rest goes nowhere.
-                let _ = (first..first + count).try_for_each(|number| writeln!(stdin, "{}", event(number)));
+                let _ = (first..first + count).try_for_each(|number| {
+                    std::thread::sleep(PACE);
+                    writeln!(stdin, "{}", event(number))
+                });
             });
             scope.spawn(|| kill(&mut emitter));
             for line in BufReader::new(stdout).lines() {
@@ -135,10 +141,11 @@ fn what_was_acknowledged_survives_every_kill() {
     let mut random = Random(seed);
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let data = folder.path().join("data");
-    let mut known = Known::default();
+    let (mut known, mut cut_short) = (Known::default(), 0);
     for round in 0..kills {
-        let count = 50 + random.below(250);
-        let pause = Duration::from_micros(random.below(60_000));
+        let count = 100 + random.below(300);
+        let all = known.next + count;
+        let pause = Duration::from_micros(random.below(50_000));
         if round % 2 == 0 {
             let up = Up::start(&data);
             let pid = up.pid();
@@ -150,11 +157,14 @@ fn what_was_acknowledged_survives_every_kill() {
         } else {
             // The engine runs in the emitter itself, and takes a while to start.
             known.stream(emitter(&data), count, |emitter| {
-                std::thread::sleep(pause * 4);
+                std::thread::sleep(pause * 2);
                 emitter.kill().expect("the process is ours");
             });
         }
+        cut_short += u64::from(known.next < all);
     }
+    println!("{cut_short} of {kills} kills cut a stream short, {} events were acknowledged", known.next);
+    assert!(cut_short * 2 >= kills, "kills that come after the last answer prove little");
     let total = known.next + 500;
     known.stream(emitter(&data), total - known.next, |_| {});
     assert_eq!(known.next, total, "the rest is taken by a folder that was killed {kills} times");

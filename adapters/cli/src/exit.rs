@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Error;
 use clap::Parser;
@@ -45,18 +46,25 @@ pub(crate) enum Code {
 
 /// Reads the command line, runs the command, and says how it went.
 pub fn run() -> ExitCode {
-    std::panic::set_hook(Box::new(|panic| {
-        output::complain(&format!("bug: {panic}\nPlease report this, with the command that you ran."));
+    // A panic is told where it ends the process. sled's are caught, and told as what they mean: damaged files.
+    let panicked = Arc::new(Mutex::new(String::new()));
+    let hook = Arc::clone(&panicked);
+    std::panic::set_hook(Box::new(move |panic| {
+        *hook.lock().unwrap_or_else(PoisonError::into_inner) = panic.to_string();
     }));
     let ended = std::panic::catch_unwind(|| {
         let cli = Cli::parse();
         let config = Config::load(cli.config.as_deref())?;
-        tracing_to_stderr();
+        tracing_to_stderr(&cli.command);
         let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         threads.block_on(dispatch(cli.command, &config))
     });
     match ended {
-        Err(_) => ExitCode::from(Code::Bug as u8),
+        Err(_) => {
+            let panic = panicked.lock().unwrap_or_else(PoisonError::into_inner);
+            output::complain(&format!("bug: {panic}\nPlease report this, with the command that you ran."));
+            ExitCode::from(Code::Bug as u8)
+        }
         Ok(Ok(Answer::Yes)) => ExitCode::SUCCESS,
         Ok(Ok(Answer::Nothing)) => ExitCode::from(1),
         Ok(Ok(Answer::Refused)) => ExitCode::from(Code::Refused as u8),
@@ -81,9 +89,11 @@ async fn dispatch(command: Command, config: &Config) -> Result<Answer, Error> {
     }
 }
 
-/// Whoever reads standard error is told what goes on; `DECKLOG_LOG_LEVEL` says how much of it.
-fn tracing_to_stderr() {
-    let level = std::env::var("DECKLOG_LOG_LEVEL").unwrap_or_else(|_| "info".to_owned());
+/// What goes on is told on standard error: by a server all of it, by other commands only what is wrong, unless
+/// `DECKLOG_LOG_LEVEL` says otherwise.
+fn tracing_to_stderr(command: &Command) {
+    let usual = if matches!(command, Command::Up(_)) { "info" } else { "warn" };
+    let level = std::env::var("DECKLOG_LOG_LEVEL").unwrap_or_else(|_| usual.to_owned());
     let filter = tracing_subscriber::EnvFilter::builder().parse_lossy(level);
     let is_terminal = io::IsTerminal::is_terminal(&io::stderr()) && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(is_terminal).init();

@@ -39,7 +39,9 @@ impl Content {
                 .hint("send them in structured mode, as application/cloudevents+json"));
         }
         if let Some(encoding) = headers.get(CONTENT_ENCODING).filter(|it| *it != "identity") {
-            return Err(unsupported(format!("the content encoding {encoding:?} is not taken")).hint("send the body as it is"));
+            return Err(
+                unsupported(format!("the content encoding {encoding:?} is not taken")).hint("send the body as it is")
+            );
         }
         let Some(named) = headers.get(CONTENT_TYPE) else {
             return Err(unsupported("the request has no content type").hint(accepted()));

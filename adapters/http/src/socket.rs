@@ -69,10 +69,10 @@ pub(crate) async fn connect(socket: &Path) -> io::Result<UnixStream> {
     }
 }
 
-/// Whether an error of [`connect`] says that nobody listens.
+/// Whether an error of [`connect`] says that nobody listens, or not any more.
 pub(crate) fn nobody_listens(error: &io::Error) -> bool {
-    let kinds = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
-    kinds.contains(&error.kind())
+    use io::ErrorKind::{ConnectionRefused, ConnectionReset, NotFound};
+    matches!(error.kind(), NotFound | ConnectionRefused | ConnectionReset)
 }
 
 async fn make_way(socket: &Path) -> Result<(), BindError> {

@@ -107,11 +107,8 @@ fn parse(slot: &[u8]) -> Option<(u64, Reached)> {
     let (block, rest) = rest.split_first_chunk()?;
     let (log, rest) = rest.split_first_chunk()?;
     let intact = crc32fast::hash(checked) == u32::from_le_bytes(*crc) && *magic == MAGIC && rest.is_empty();
-    let reached = Reached {
-        last: u64::from_le_bytes(*last),
-        block: u32::from_le_bytes(*block),
-        log: u32::from_le_bytes(*log),
-    };
+    let reached =
+        Reached { last: u64::from_le_bytes(*last), block: u32::from_le_bytes(*block), log: u32::from_le_bytes(*log) };
     intact.then_some((u64::from_le_bytes(*generation), reached))
 }
 

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Makes one call of a log or a checkpoint store fail, for tests of what happens then.
 ///
@@ -23,8 +23,10 @@ pub enum Moment {
 
 #[derive(Debug)]
 struct Countdown {
+    /// Calls until one fails; 0 if none does.
     left: AtomicU64,
     moment: Moment,
+    struck: AtomicBool,
 }
 
 /// Makes the calls, of which one may be set to fail.
@@ -63,23 +65,41 @@ impl Faults {
         Self(None)
     }
 
+    /// No call fails until [`Faults::start`].
+    #[must_use]
+    pub fn idle(moment: Moment) -> Self {
+        Self(Some(Arc::new(Countdown { left: AtomicU64::new(0), moment, struck: AtomicBool::new(false) })))
+    }
+
     /// The `call`-th call from here on fails, counted from 1.
     #[must_use]
     pub fn at(call: u64, moment: Moment) -> Self {
-        Self(Some(Arc::new(Countdown { left: AtomicU64::new(call), moment })))
+        let faults = Self::idle(moment);
+        faults.start(call);
+        faults
+    }
+
+    /// Lets the `call`-th call from here on fail.
+    pub fn start(&self, call: u64) {
+        if let Some(countdown) = &self.0 {
+            countdown.left.store(call, Ordering::SeqCst);
+        }
     }
 
     /// Whether a call has failed: a run in which none did has seen them all.
     #[must_use]
     pub fn struck(&self) -> bool {
-        self.0.as_ref().is_some_and(|countdown| countdown.left.load(Ordering::SeqCst) == 0)
+        self.0.as_ref().is_some_and(|countdown| countdown.struck.load(Ordering::SeqCst))
     }
 
     fn strikes(&self) -> Option<Moment> {
-        let countdown = self.0.as_ref()?;
-        let count = |left: u64| left.checked_sub(1);
-        let left = countdown.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count);
-        (left == Ok(1)).then_some(countdown.moment)
+        let Countdown { left, moment, struck } = &**self.0.as_ref()?;
+        let left = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if left != Ok(1) {
+            return None;
+        }
+        struck.store(true, Ordering::SeqCst);
+        Some(*moment)
     }
 }
 

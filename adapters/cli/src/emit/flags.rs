@@ -20,7 +20,7 @@ pub(crate) fn event(event_type: EventType, release: Option<&str>, flags: &EventF
     };
     let time = match &flags.time {
         Some(time) => Seconds::parse_timestamp(time).map_err(|error| Failure::usage(format!("--time: {error}")))?,
-        None => jiff::Timestamp::now(),
+        None => jiff::Timestamp::now().round(jiff::Unit::Millisecond)?,
     };
     let id = flags.id.clone().unwrap_or_else(|| Uuid::now_v7().to_string());
     let source = flags.source.clone().unwrap_or_else(|| format!("/decklog-emit/{}", Uuid::now_v7()));
