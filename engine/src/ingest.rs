@@ -49,6 +49,9 @@ pub async fn ingest<L: Log, P: Projection>(
         }
         answers.push(answer);
     }
+    if accepted.is_empty() {
+        return Ok(answers);
+    }
     let ids: Vec<_> = accepted.iter().map(|event| event.id.clone()).collect();
     let appended = handle.log().append(accepted).await?;
     let sequences: Vec<_> = appended.iter().filter_map(sequence_of).collect();

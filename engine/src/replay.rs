@@ -54,10 +54,12 @@ pub async fn replay<L: Log, P: Projection>(
         let tail = *end.get_or_insert(batch.tail);
         let stop = fold_records(&batch.records, until, tail, projection, &mut replayed);
         if stop == Stop::Reached || batch.records.is_empty() || Some(batch.next) > tail {
-            replayed.last = replayed.last.max(reached(until, tail, stop));
+            replayed.last = replayed.last.max(reached(scope, until, tail, stop));
             return Ok(replayed);
         }
         from = batch.next;
+        // A log that answers at once would keep the thread to itself.
+        tokio::task::yield_now().await;
     }
 }
 
@@ -103,12 +105,13 @@ fn is_beyond(record: &Record<'_>, until: Until) -> bool {
     }
 }
 
-/// A release's own records may end before the range does: the state reflects all of the range even so.
-fn reached(until: Until, tail: Option<Sequence>, stop: Stop) -> Option<Sequence> {
+/// A release's own records may end before the range does: the state reflects all of the range even so. Only where the
+/// range ends at a time, nobody knows which record of another release is its last.
+fn reached(scope: &Scope, until: Until, tail: Option<Sequence>, stop: Stop) -> Option<Sequence> {
     match until {
         Until::Tail => tail,
         Until::Sequence(sequence) => tail.map(|tail| tail.min(sequence)),
-        Until::Time(_) => tail.filter(|_| stop == Stop::Ended),
+        Until::Time(_) => tail.filter(|_| stop == Stop::Ended && *scope == Scope::All),
     }
 }
 

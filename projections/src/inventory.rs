@@ -143,6 +143,18 @@ impl Inventories {
         View { sequence: self.sequence, digest: digest(&releases), releases }
     }
 
+    /// The last folded sequence.
+    #[must_use]
+    pub fn sequence(&self) -> Option<Sequence> {
+        self.sequence
+    }
+
+    /// How many objects there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.releases.iter().filter(|release| release.exists()).count()
+    }
+
     /// The releases that events were folded into since the last call, each once.
     pub fn take_changed(&mut self) -> Vec<ReleaseKey> {
         self.unprojected.take().into_iter().map(|at| self.releases[at as usize].key.clone()).collect()

@@ -12,8 +12,6 @@ pub struct Status {
     pub sequence: Option<Sequence>,
     /// The last sequence of the log; null if it is empty.
     pub tail: Option<Sequence>,
-    /// SHA-256 over the canonical bytes of all objects, in hexadecimal.
-    pub digest: String,
     /// How many releases have an object.
     pub releases: usize,
     /// Version of the server.
