@@ -89,11 +89,10 @@ impl Up {
     }
 
     /// Sends a signal by name, such as `TERM`, waits for the end, and returns exit code and the rest of standard error.
-    #[must_use]
-    pub fn signal(mut self, name: &str) -> (Option<i32>, String) {
+    pub fn stop(&mut self, signal: &str) -> (Option<i32>, String) {
         let pid = self.pid().to_string();
-        let sent = Command::new("kill").args(["-s", name, &pid]).status().expect("kill can be started");
-        assert!(sent.success(), "kill -s {name} {pid}: {sent}");
+        let sent = Command::new("kill").args(["-s", signal, &pid]).status().expect("kill can be started");
+        assert!(sent.success(), "kill -s {signal} {pid}: {sent}");
         let mut rest = String::new();
         let mut stderr = self.stderr.take().expect("standard error is read only here");
         stderr.read_to_string(&mut rest).expect("standard error is UTF-8");

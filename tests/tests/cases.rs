@@ -112,12 +112,12 @@ fn through_a_running_up() {
     }
     each(&scenarios, |scenario| {
         let (_guard, data) = folder();
-        let up = Up::start(&data);
+        let mut up = Up::start(&data);
         if emit(scenario, &data).is_some() {
             compare(scenario, &data)?;
             check_files(scenario, &data)?;
         }
-        let (code, rest) = up.signal("TERM");
+        let (code, rest) = up.stop("TERM");
         same("the exit code of `up`", &Some(0), &code).map_err(|problem| format!("{problem}: {rest}"))?;
         compare(scenario, &data)
     });

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Error};
+use anyhow::Error;
 use serde::Deserialize;
 
 use crate::args::Format;
@@ -32,7 +32,8 @@ impl Config {
         if !must_exist && !path.exists() {
             return Ok(Self::default());
         }
-        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
         let config: Self =
             toml::from_str(&text).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
         config.format()?;

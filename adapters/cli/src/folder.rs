@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Error};
-use decklog_engine::driver::{Driver, ReplayReason, Start};
+use decklog_engine::driver::{DriveError, Driver, ReplayReason, Start};
 use decklog_engine::service::{Handle, Service, ServiceError, Sink, SinkError};
 use decklog_projections::inventory::Inventories;
 use decklog_schemas::inventory::ReleaseInventory;
@@ -14,6 +14,7 @@ use decklog_sled::{SledCheckpoints, SledLog};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::exit::Failure;
 use crate::source::{LOG, open_failure};
 use crate::yaml;
 
@@ -34,6 +35,7 @@ impl Engine {
     /// Opens the folder, creating what is missing, and starts to fold.
     pub(crate) async fn start(folder: &Path) -> Result<Self, Error> {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        refuse_vanished_log(folder)?;
         let log = SledLog::open(&folder.join(LOG)).await.map_err(|error| open_failure(folder, error))?;
         let log = Arc::new(log);
         let (checkpoints, set_aside) = SledCheckpoints::open(&folder.join(CHECKPOINT)).await?;
@@ -41,7 +43,8 @@ impl Engine {
             let moved_to = set_aside.moved_to.display();
             tracing::warn!(%moved_to, problem = %set_aside.problem, "Checkpoint was damaged and is set aside; the log is replayed");
         }
-        let (driver, start) = Driver::start(Arc::clone(&log), checkpoints).await?;
+        let (driver, start) =
+            Driver::start(Arc::clone(&log), checkpoints).await.map_err(|error| start_failure(folder, error))?;
         report(&start);
         let sink = Folder { root: folder.join(INVENTORY), is_first: true };
         let (service, handle) = Service::new(log, driver, sink);
@@ -60,6 +63,29 @@ impl Engine {
         // If nobody listens any more, the engine has ended already, and says how.
         let _ = self.stop.send(true);
         join(self.running.await)
+    }
+}
+
+/// A log is never created anew over a checkpoint: it would answer as if nothing had been.
+fn refuse_vanished_log(folder: &Path) -> Result<(), Error> {
+    if folder.join(LOG).exists() || !folder.join(CHECKPOINT).exists() {
+        return Ok(());
+    }
+    Err(Failure::diverged(format!(
+        "the log in {0}/{LOG} is gone, and the checkpoint that was made from it is there: put the log back; or, to begin \
+         with an empty one, remove {0}/{CHECKPOINT} as well",
+        folder.display()
+    )))
+}
+
+fn start_failure(folder: &Path, error: DriveError) -> Error {
+    match error {
+        DriveError::Diverged(_) => Failure::diverged(format!(
+            "{error}: nothing was changed; put the checkpoint's own log back into {0}/{LOG}; or, if this log is the right \
+             one, remove {0}/{CHECKPOINT}, which is then built again by replay",
+            folder.display()
+        )),
+        other => other.into(),
     }
 }
 

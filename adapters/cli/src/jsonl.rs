@@ -2,15 +2,17 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, Error};
+use anyhow::Error;
 use decklog_engine::Records;
 use decklog_schemas::{Record, Sequence};
 
+use crate::exit::Failure;
 use crate::output;
 
 /// Reads the file. A line that is no event of any release is reported with its number, and the others are taken.
 pub(crate) fn read(path: &Path) -> Result<Records, Error> {
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let bytes =
+        std::fs::read(path).map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
     let mut records = Records::default();
     let mut recorded = jiff::Timestamp::MIN;
     for (line, number) in bytes.split(|byte| *byte == b'\n').zip(1_u64..) {

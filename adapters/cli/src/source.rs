@@ -176,6 +176,9 @@ impl Projection for OfRelease {
 
 /// The `up` that holds a folder; none if nobody listens there.
 pub(crate) async fn connect(folder: &Path) -> Result<Option<Client>, Error> {
+    if folder.is_file() {
+        return Err(Failure::usage(format!("{} is a file, and the embedded log needs a folder", folder.display())));
+    }
     match Client::connect(&folder.join(SOCKET)).await {
         Ok(client) => Ok(Some(client)),
         Err(ConnectError::NobodyListens { .. }) => Ok(None),

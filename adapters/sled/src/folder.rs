@@ -11,7 +11,7 @@ use crate::io::{Io, IoError};
 const FLUSH_EVERY_MS: u64 = 500;
 
 /// How long sled may take to let go of its files after it was dropped: its threads end a little later.
-const LET_GO: Duration = Duration::from_secs(10);
+const LET_GO: Duration = Duration::from_secs(5);
 
 /// A folder that this process holds, until it is dropped.
 #[derive(Debug)]
