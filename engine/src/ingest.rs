@@ -53,7 +53,16 @@ pub async fn ingest<L: Log, P: Projection>(
         return Ok(answers);
     }
     let ids: Vec<_> = accepted.iter().map(|event| event.id.clone()).collect();
-    let appended = handle.log().append(accepted).await?;
+    let appended = match handle.log().append(accepted).await {
+        Ok(appended) => appended,
+        Err(error) => {
+            if let AppendError::Failed(why) = &error {
+                // If the service has ended before, it has said why.
+                let _ = handle.log_failed(why.to_string()).await;
+            }
+            return Err(error.into());
+        }
+    };
     let sequences: Vec<_> = appended.iter().filter_map(sequence_of).collect();
     let mut verdicts = Vec::new();
     if let Some(last) = sequences.iter().max() {

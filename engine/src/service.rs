@@ -40,6 +40,9 @@ pub enum ServiceError {
     /// The sink ended.
     #[error(transparent)]
     Sink(#[from] SinkError),
+    /// The log takes no more events: whoever appended to it has said so.
+    #[error("the log has failed and has to be opened anew: {0}")]
+    LogFailed(String),
 }
 
 /// The service has stopped and answers no more.
@@ -88,6 +91,7 @@ enum Request<P> {
     Ask(Box<dyn FnOnce(&mut P) + Send>),
     Verdicts(Vec<Sequence>, oneshot::Sender<Vec<Option<Verdict>>>),
     Reach(Sequence, oneshot::Sender<()>),
+    LogFailed(String),
 }
 
 #[derive(Debug, Default)]
@@ -143,6 +147,14 @@ impl<L: Log, P: Projection> Handle<L, P> {
         answered.await.map_err(|_| Stopped)
     }
 
+    /// Tells the service that its log takes no more events: it ends, so that whoever supervises it starts it anew.
+    ///
+    /// # Errors
+    /// The service has stopped already.
+    pub async fn log_failed(&self, why: String) -> Result<(), Stopped> {
+        self.request(Request::LogFailed(why)).await
+    }
+
     async fn request(&self, request: Request<P>) -> Result<(), Stopped> {
         self.requests.send(request).await.map_err(|_| Stopped)
     }
@@ -186,7 +198,7 @@ where
                 // An error means that nobody can stop the service any more: time to stop.
                 changed = stop.changed() => if changed.is_err() { break },
                 () = until(due) => self.checkpoint().await?,
-                Some(request) = self.requests.recv() => self.serve(request),
+                Some(request) = self.requests.recv() => self.serve(request)?,
                 step = self.driver.step(Wait::ForMore) => self.take(step?).await?,
             }
         }
@@ -255,7 +267,7 @@ where
     }
 
     /// Answers go to those who may be gone by now, so that sending may fail.
-    fn serve(&mut self, request: Request<P>) {
+    fn serve(&mut self, request: Request<P>) -> Result<(), ServiceError> {
         match request {
             Request::Ask(question) => question(self.driver.projection()),
             Request::Verdicts(sequences, answer) => {
@@ -265,7 +277,9 @@ where
                 let _ = answer.send(());
             }
             Request::Reach(sequence, answer) => self.waiting.push((sequence, answer)),
+            Request::LogFailed(why) => return Err(ServiceError::LogFailed(why)),
         }
+        Ok(())
     }
 }
 
@@ -297,6 +311,7 @@ impl<P> std::fmt::Debug for Request<P> {
             Self::Ask(_) => "Ask",
             Self::Verdicts(..) => "Verdicts",
             Self::Reach(..) => "Reach",
+            Self::LogFailed(_) => "LogFailed",
         })
     }
 }

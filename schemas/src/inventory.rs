@@ -19,6 +19,8 @@ pub const KIND: &str = "ReleaseInventory";
 pub const PLURAL: &str = "releaseinventories";
 /// Label that names the release's shard.
 pub const SHARD_LABEL: &str = "core.convoy.kumodo.io/shard";
+/// Annotation that names the cluster where objects of several clusters are printed side by side.
+pub const CLUSTER_ANNOTATION: &str = "decklog.dev/cluster";
 
 /// One release's inventory, canonical: lists sorted by their keys, absent values left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +47,9 @@ pub struct Metadata {
     /// The shard label, if the Release has one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// None in the canonical object.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// What a release controller has put into a cluster for one release, and how it fares there.
@@ -172,6 +177,7 @@ impl ReleaseInventory {
             metadata: Metadata {
                 name: name.to_owned(),
                 namespace: namespace.to_owned(),
+                annotations: BTreeMap::new(),
                 labels: shard.map(|shard| (SHARD_LABEL.to_owned(), shard.to_owned())).into_iter().collect(),
             },
             fields,

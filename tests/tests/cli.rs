@@ -66,13 +66,13 @@ fn nothing_there_is_exit_1_and_nothing_on_stdout() {
         "at --from one.jsonl -n shop checkout --at 2026-03-02T09:00:00Z",
         1,
         "",
-        "no event was recorded up to that moment",
+        "nothing was recorded up to 2026-03-02T09:00:00Z",
     );
     place.check(
         "timeline --from one.jsonl -n shop other",
         1,
         "",
-        "There is no event of release shop/other in one.jsonl",
+        "There is no event of release shop/other in cluster default.",
     );
     place.write("empty.jsonl", "");
     place.check("at --from empty.jsonl -A", 1, "", "There is no inventory in any cluster");
@@ -82,7 +82,9 @@ fn nothing_there_is_exit_1_and_nothing_on_stdout() {
 fn usage_is_exit_2_and_names_the_way_out() {
     let place = Place::new();
     for (line, way_out) in [
-        ("at", "required arguments were not provided"),
+        ("at", "with -n NAMESPACE, or ask for all with -A"),
+        ("at --from one.jsonl -n shop one two", "unexpected argument 'two'"),
+        ("emit --to log one.jsonl one.jsonl", "takes one at a time"),
         ("at --from one.jsonl -n shop checkout --at yesterday", "use RFC 3339"),
         ("at --from one.jsonl -n shop checkout --at seq:0", "a sequence (seq:1234)"),
         ("at --from nowhere -A", "`decklog up --data nowhere` or `decklog emit --to nowhere FILE` makes one"),
@@ -104,7 +106,7 @@ fn usage_is_exit_2_and_names_the_way_out() {
         ("emit --to log ReleaseTracked", "name it with -n NAMESPACE RELEASE"),
         ("emit --to log Exploded -n shop checkout", "is no event type"),
         ("schema Exploded", "use one of ReleaseTracked"),
-        ("up --data one.jsonl", "one.jsonl"),
+        ("up --data one.jsonl", "one.jsonl is a file, and the embedded log needs a folder"),
         ("--config missing.toml crd", "cannot read missing.toml"),
     ] {
         let output = place.run(line);
@@ -299,7 +301,81 @@ fn a_folder_that_is_held_without_an_answer_is_exit_4() {
     let output = place.run("at --from data -A");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{stderr}");
-    assert!(stderr.contains("is held by another process"), "{stderr}");
+    assert!(stderr.contains("is held by another command"), "{stderr}");
+}
+
+#[test]
+fn many_take_turns_on_a_folder_that_nobody_holds() {
+    let place = Place::new();
+    let emit = |number: u64| {
+        let event = EVENT.replace("000000000001", &format!("{number:012}"));
+        let file = place.write(&format!("{number}.jsonl"), &event);
+        let data = place.path("data");
+        binary::command(["emit", "--to", data.to_str().expect("UTF-8"), &file]).stdout(Stdio::piped()).spawn()
+    };
+    let emitters: Vec<_> = (0..8).map(|number| emit(number).expect("decklog can be started")).collect();
+    for emitter in emitters {
+        let output = emitter.wait_with_output().expect("ours");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+    let entries: Vec<Value> =
+        serde_json::from_slice(&place.run("timeline --from data -n shop checkout -o json").stdout).expect("JSON");
+    assert_eq!(entries.len(), 8);
+}
+
+#[test]
+fn names_that_are_longer_than_files_may_be_have_an_inventory() {
+    let place = Place::new();
+    let name = ["a"; 100].join(".");
+    place.write("long.jsonl", &EVENT.replace("shop/checkout", &format!("shop/{name}")));
+    let mut up = Up::start(&place.path("data"));
+    place.check("emit --to data long.jsonl", 0, "line 1: stored at 1, folded\n", "");
+    let files = std::fs::read_dir(place.path("data/inventory/default/shop")).expect("the folder is there").count();
+    assert_eq!(files, 1);
+    assert_eq!(up.stop("TERM").0, Some(0));
+}
+
+#[test]
+fn answers_that_nobody_reads_do_not_stop_the_events() {
+    let place = Place::new();
+    let events: String =
+        (0..3_000).map(|number| EVENT.replace("000000000001", &format!("{number:012}")) + "\n").collect();
+    place.write("many.jsonl", &events);
+    let line = format!("{} emit --to data many.jsonl | head -n 1", binary::path().display());
+    let output = Command::new("bash").args(["-o", "pipefail", "-c", &line]).current_dir(place.folder.path()).output();
+    assert!(output.expect("bash can be started").status.success());
+    let list = String::from_utf8_lossy(&place.run("at --from data -A").stdout).into_owned();
+    assert!(list.contains("At sequence 3000"), "{list}");
+}
+
+#[test]
+fn variables_that_are_empty_say_nothing() {
+    let place = Place::new();
+    let mut command = binary::command(["at", "--from", "one.jsonl", "-n", "shop", "checkout", "-o", "json"]);
+    for name in ["DECKLOG_LOG", "DECKLOG_CLUSTER", "DECKLOG_OUTPUT", "DECKLOG_CONFIG"] {
+        command.env(name, "");
+    }
+    let output = command.current_dir(place.folder.path()).output().expect("decklog can be started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    place.check("emit --to= one.jsonl", 2, "", "a log has a name");
+}
+
+#[test]
+fn objects_of_other_clusters_say_so() {
+    let place = Place::new();
+    let other = EVENT.replace("000000000001", "000000000002").replace(r#""data""#, r#""cluster":"eu","data""#);
+    place.write("two.jsonl", &format!("{EVENT}\n{other}\n"));
+    let list: Value = serde_json::from_slice(&place.run("at --from two.jsonl -A -o json").stdout).expect("JSON");
+    let cluster = |at: usize| &list["items"][at]["metadata"]["annotations"]["decklog.dev/cluster"];
+    assert_eq!((cluster(0), cluster(1)), (&Value::Null, &Value::from("eu")));
+}
+
+#[test]
+fn a_byte_order_mark_and_windows_line_ends_are_no_part_of_the_events() {
+    let place = Place::new();
+    place.write("bom.jsonl", &format!("\u{feff}{EVENT}\r\n"));
+    place.check("emit --to data bom.jsonl", 0, "line 1: stored at 1, folded\n", "");
+    assert!(place.run("at --from bom.jsonl -n shop checkout").status.success());
 }
 
 /// An engine without a socket, as an `emit` on a folder is.

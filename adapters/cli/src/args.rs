@@ -7,6 +7,22 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::moment::Moment;
 use crate::source::LogAddress;
 
+/// A name has at least one character.
+fn name(text: &str) -> Result<String, &'static str> {
+    if text.is_empty() { Err("a name is not empty") } else { Ok(text.to_owned()) }
+}
+
+const MOMENTS: &str = "\
+Moments:
+  2026-03-02T14:03:00Z   a time, RFC 3339
+  14:03                  the last time that clocks in your time zone showed this
+  -15m                   so long before now: h, m, s, ms
+  seq:1234               a sequence
+Times are compared with the time at which the log recorded an event, not with its writer's clock.
+In a .jsonl file that is the event's own time, and now is the time of its last event.
+
+In tables, SEQ has the sequences of the events that set a row: applied,assessed.";
+
 /// The event-sourced record of what a release controller did to a cluster.
 #[derive(Debug, Parser)]
 #[command(name = "decklog", version, about, max_term_width = 100)]
@@ -16,8 +32,8 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 
-    /// Configuration file (TOML); by default ~/.config/decklog/config.toml, if it is there
-    #[arg(long, global = true, env = "DECKLOG_CONFIG", value_name = "FILE")]
+    /// Configuration file (TOML) [env: DECKLOG_CONFIG] [default: ~/.config/decklog/config.toml, if it is there]
+    #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
 
@@ -46,8 +62,8 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
-    /// Folder of the embedded log, created if it is missing [default: the embedded log of $DECKLOG_LOG or of the user]
-    #[arg(long, env = "DECKLOG_DATA", value_name = "DIR")]
+    /// Folder of the embedded log, created if it is missing [env: DECKLOG_LOG] [default: ~/.local/share/decklog]
+    #[arg(long, value_name = "DIR", value_parser = clap::value_parser!(PathBuf))]
     pub(crate) data: Option<PathBuf>,
 }
 
@@ -64,57 +80,60 @@ pub(crate) struct DemoArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct FromArgs {
-    /// The log to read: a folder of the embedded log, or a .jsonl file of CloudEvents
-    #[arg(long, env = "DECKLOG_LOG", value_name = "LOG")]
+    /// The log to read: a folder of the embedded log, or a .jsonl file of CloudEvents [env: DECKLOG_LOG]
+    /// [default: ~/.local/share/decklog]
+    #[arg(long, value_name = "LOG", verbatim_doc_comment)]
     pub(crate) from: Option<LogAddress>,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = MOMENTS)]
 pub(crate) struct AtArgs {
     #[command(flatten)]
     pub(crate) log: FromArgs,
 
     /// Namespace of the release
-    #[arg(short, long, value_name = "NS", required_unless_present = "all_namespaces")]
+    #[arg(short, long, value_name = "NS", value_parser = name)]
     pub(crate) namespace: Option<String>,
 
     /// The release; all of the namespace if absent
-    #[arg(value_name = "RELEASE", conflicts_with = "all_namespaces")]
+    #[arg(value_name = "RELEASE", conflicts_with = "all_namespaces", value_parser = name)]
     pub(crate) release: Option<String>,
 
     /// Releases of all namespaces, and of all clusters unless --cluster names one
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub(crate) all_namespaces: bool,
 
-    /// Cluster as the events name it [default: default]
-    #[arg(long, env = "DECKLOG_CLUSTER", value_name = "NAME")]
+    /// Cluster as the events name it [env: DECKLOG_CLUSTER] [default: default]
+    #[arg(long, value_name = "NAME", value_parser = name)]
     pub(crate) cluster: Option<String>,
 
     /// The moment: RFC 3339, 14:03, -15m or seq:1234 [default: now]
     #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
     pub(crate) at: Option<Moment>,
 
-    /// Format of the output
-    #[arg(short, long, env = "DECKLOG_OUTPUT", value_name = "FORMAT")]
+    /// Format of the output [env: DECKLOG_OUTPUT] [default: table]
+    #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = MOMENTS)]
 pub(crate) struct TimelineArgs {
     #[command(flatten)]
     pub(crate) log: FromArgs,
 
     /// Namespace of the release
-    #[arg(short, long, value_name = "NS")]
+    #[arg(short, long, value_name = "NS", value_parser = name)]
     pub(crate) namespace: String,
 
     /// The release
-    #[arg(value_name = "RELEASE")]
+    #[arg(value_name = "RELEASE", value_parser = name)]
     pub(crate) release: String,
 
-    /// Cluster as the events name it
-    #[arg(long, env = "DECKLOG_CLUSTER", value_name = "NAME", default_value = "default")]
-    pub(crate) cluster: String,
+    /// Cluster as the events name it [env: DECKLOG_CLUSTER] [default: default]
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub(crate) cluster: Option<String>,
 
     /// Only events from this moment on: RFC 3339, 14:03, -15m or seq:1234
     #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
@@ -124,8 +143,8 @@ pub(crate) struct TimelineArgs {
     #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
     pub(crate) until: Option<Moment>,
 
-    /// Format of the output
-    #[arg(short, long, env = "DECKLOG_OUTPUT", value_name = "FORMAT")]
+    /// Format of the output [env: DECKLOG_OUTPUT] [default: table]
+    #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,
 }
 
@@ -153,11 +172,12 @@ pub(crate) struct EmitArgs {
     pub(crate) what: String,
 
     /// The release of an event from flags
-    #[arg(value_name = "RELEASE", requires = "namespace")]
+    #[arg(value_name = "RELEASE", value_parser = name)]
     pub(crate) release: Option<String>,
 
-    /// The log to write: a folder of the embedded log, created if it is missing
-    #[arg(long, env = "DECKLOG_LOG", value_name = "LOG")]
+    /// The log to write: a folder of the embedded log, created if it is missing [env: DECKLOG_LOG]
+    /// [default: ~/.local/share/decklog]
+    #[arg(long, value_name = "LOG", verbatim_doc_comment)]
     pub(crate) to: Option<LogAddress>,
 
     /// Append also what the fold can only ignore: events that are invalid or of an unknown type
@@ -186,11 +206,11 @@ pub(crate) enum AnswerFormat {
 #[command(next_help_heading = "One event from flags")]
 pub(crate) struct EventFlags {
     /// Namespace of the release
-    #[arg(short, long, value_name = "NS")]
+    #[arg(short, long, value_name = "NS", value_parser = name)]
     pub(crate) namespace: Option<String>,
-    /// Cluster that the release is in
-    #[arg(long, env = "DECKLOG_CLUSTER", value_name = "NAME", default_value = "default")]
-    pub(crate) cluster: String,
+    /// Cluster that the release is in [env: DECKLOG_CLUSTER] [default: default]
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub(crate) cluster: Option<String>,
     /// metadata.uid of the Release
     #[arg(long, value_name = "UID")]
     pub(crate) release_uid: Option<String>,

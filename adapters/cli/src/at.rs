@@ -3,16 +3,19 @@
 use std::fmt::Write as _;
 
 use anyhow::Error;
+use decklog_engine::replay::Until;
 use decklog_projections::inventory::Selection;
 use decklog_schemas::answer::{ReleaseView, View};
 use decklog_schemas::data::Health;
-use decklog_schemas::inventory::{HookState, InventoryHook, InventoryItem, SHARD_LABEL};
-use decklog_schemas::{DEFAULT_CLUSTER, ReleaseKey, Seconds};
+use decklog_schemas::inventory::{
+    CLUSTER_ANNOTATION, HookState, InventoryHook, InventoryItem, ReleaseInventory, SHARD_LABEL,
+};
+use decklog_schemas::{DEFAULT_CLUSTER, ReleaseKey, Seconds, Sequence};
 use serde_json::json;
 
 use crate::args::{AtArgs, Format};
 use crate::config::Config;
-use crate::exit::Answer;
+use crate::exit::{Answer, Failure};
 use crate::output::{self, Table, Tone, tinted};
 use crate::source::Source;
 use crate::yaml;
@@ -20,15 +23,25 @@ use crate::yaml;
 pub(crate) async fn run(args: AtArgs, config: &Config) -> Result<Answer, Error> {
     let format = config.output(args.output)?;
     let address = config.log(args.log.from)?;
-    let cluster = args.cluster.clone().unwrap_or_else(|| DEFAULT_CLUSTER.to_owned());
+    let asked = config.cluster(args.cluster);
+    let cluster = asked.clone().unwrap_or_else(|| DEFAULT_CLUSTER.to_owned());
     let selection = match (args.namespace, args.release) {
         (Some(namespace), Some(release)) => Selection::Release(ReleaseKey::new(&cluster, &namespace, &release)),
         (Some(namespace), None) => Selection::Namespace { cluster, namespace },
-        (None, _) => Selection::All { cluster: args.cluster },
+        (None, _) if args.all_namespaces => Selection::All { cluster: asked },
+        (None, _) => return Err(Failure::usage("name the namespace with -n NAMESPACE, or ask for all with -A")),
     };
-    let view = Source::open(&address).await?.view(selection.clone(), args.at.as_ref()).await?;
+    let mut source = Source::open(&address).await?;
+    let until = source.resolve(args.at)?;
+    let view = source.view(selection.clone(), until).await?;
+    if let Some(Until::Sequence(asked)) = until
+        && Some(asked) > view.sequence
+    {
+        let tail = view.sequence.map_or(0, Sequence::get);
+        output::complain(&format!("warning: the log ends at sequence {tail}, before {asked}"));
+    }
     if view.releases.is_empty() {
-        output::complain(&nothing(&selection, &view));
+        output::complain(&nothing(&selection, &view, until));
         return Ok(Answer::Nothing);
     }
     for release in &view.releases {
@@ -44,20 +57,29 @@ pub(crate) fn render(view: &View, selection: &Selection, format: Format) -> Resu
     match (format, view.releases.as_slice()) {
         (Format::Table, [release]) if is_one => one(view, release),
         (Format::Table, _) => list(view),
-        (Format::Json, [release]) if is_one => output::json(&release.object),
-        (Format::Yaml, [release]) if is_one => yaml::to_string(&release.object),
+        (Format::Json, [release]) if is_one => output::json(&object(release)),
+        (Format::Yaml, [release]) if is_one => yaml::to_string(&object(release)),
         (Format::Json, releases) => output::json(&list_object(releases)),
         (Format::Yaml, releases) => yaml::to_string(&list_object(releases)),
     }
 }
 
+/// The object as it is printed: one that is not of the default cluster says which one it is of.
+fn object(release: &ReleaseView) -> ReleaseInventory {
+    let mut object = release.object.clone();
+    if release.cluster != DEFAULT_CLUSTER {
+        object.metadata.annotations.insert(CLUSTER_ANNOTATION.to_owned(), release.cluster.clone());
+    }
+    object
+}
+
 /// What kubectl prints for several objects.
 fn list_object(releases: &[ReleaseView]) -> serde_json::Value {
-    let items: Vec<_> = releases.iter().map(|release| &release.object).collect();
+    let items: Vec<_> = releases.iter().map(object).collect();
     json!({ "apiVersion": "v1", "kind": "List", "items": items })
 }
 
-fn nothing(selection: &Selection, view: &View) -> String {
+fn nothing(selection: &Selection, view: &View, until: Option<Until>) -> String {
     let what = match selection {
         Selection::Release(key) => format!("of release {key}"),
         Selection::Namespace { cluster, namespace } => format!("in namespace {namespace} of cluster {cluster}"),
@@ -66,7 +88,10 @@ fn nothing(selection: &Selection, view: &View) -> String {
     };
     match view.sequence {
         Some(sequence) => format!("There is no inventory {what} at sequence {sequence}."),
-        None => format!("There is no inventory {what}: no event was recorded up to that moment."),
+        None => match until {
+            Some(until) => format!("There is no inventory {what}: nothing was recorded up to {until}."),
+            None => format!("There is no inventory {what}: the log is empty."),
+        },
     }
 }
 

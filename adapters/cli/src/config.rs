@@ -15,6 +15,8 @@ use crate::source::LogAddress;
 pub(crate) struct Config {
     /// The log of `--from`, `--to` and `--data`.
     log: Option<String>,
+    /// The cluster of `--cluster`.
+    cluster: Option<String>,
     /// The format of `-o` for `at` and `timeline`.
     output: Option<String>,
 }
@@ -22,8 +24,9 @@ pub(crate) struct Config {
 impl Config {
     /// Reads the file that was named, or the user's own if it is there.
     pub(crate) fn load(named: Option<&Path>) -> Result<Self, Error> {
+        let named = named.map(Path::to_owned).or_else(|| variable("DECKLOG_CONFIG").map(PathBuf::from));
         let (path, must_exist) = match named {
-            Some(path) => (path.to_owned(), true),
+            Some(path) => (path, true),
             None => match home("XDG_CONFIG_HOME", ".config") {
                 Some(folder) => (folder.join("decklog/config.toml"), false),
                 None => return Ok(Self::default()),
@@ -40,13 +43,24 @@ impl Config {
         Ok(config)
     }
 
-    /// The log that a command works on: the flag or its variable, else the file, else the user's embedded log.
+    /// The log that a command works on: the flag, else the variable, else the file, else the user's embedded log.
     pub(crate) fn log(&self, given: Option<LogAddress>) -> Result<LogAddress, Error> {
         if let Some(address) = given {
             return Ok(address);
         }
+        let named = |place: &str, text: &str| {
+            let text = text.strip_prefix("~/").map_or_else(
+                || Some(PathBuf::from(text)),
+                |below| Some(variable("HOME").map(PathBuf::from)?.join(below)),
+            );
+            let text = text.as_deref().and_then(Path::to_str).unwrap_or_default();
+            text.parse().map_err(|error| Failure::usage(format!("{place}: {error}")))
+        };
+        if let Some(text) = variable("DECKLOG_LOG") {
+            return named("DECKLOG_LOG", &text);
+        }
         if let Some(text) = &self.log {
-            return text.parse().map_err(|error| Failure::usage(format!("log in the configuration file: {error}")));
+            return named("log in the configuration file", text);
         }
         let folder = home("XDG_DATA_HOME", ".local/share").ok_or_else(|| {
             Failure::usage("there is no home folder for the embedded log: name one with --from or --to")
@@ -54,22 +68,33 @@ impl Config {
         Ok(LogAddress::Folder(folder.join("decklog")))
     }
 
+    /// The cluster that a command asks for: the flag, else the variable, else the file; none if nobody says.
+    pub(crate) fn cluster(&self, given: Option<String>) -> Option<String> {
+        given.or_else(|| variable("DECKLOG_CLUSTER")).or_else(|| self.cluster.clone())
+    }
+
     /// The format that a command prints.
     pub(crate) fn output(&self, given: Option<Format>) -> Result<Format, Error> {
-        match given {
-            Some(format) => Ok(format),
-            None => Ok(self.format()?.unwrap_or(Format::Table)),
+        match (given, variable("DECKLOG_OUTPUT")) {
+            (Some(format), _) => Ok(format),
+            (None, Some(text)) => format("DECKLOG_OUTPUT", &text),
+            (None, None) => Ok(self.format()?.unwrap_or(Format::Table)),
         }
     }
 
     fn format(&self) -> Result<Option<Format>, Error> {
-        let parse = |text: &String| {
-            clap::ValueEnum::from_str(text, false).map_err(|error: String| {
-                Failure::usage(format!("output = {text:?} in the configuration file: {error}: use table, json or yaml"))
-            })
-        };
-        self.output.as_ref().map(parse).transpose()
+        self.output.as_deref().map(|text| format("output in the configuration file", text)).transpose()
     }
+}
+
+fn format(place: &str, text: &str) -> Result<Format, Error> {
+    clap::ValueEnum::from_str(text, false)
+        .map_err(|_| Failure::usage(format!("{place} is {text:?}, and must be table, json or yaml")))
+}
+
+/// An environment variable; one that is empty says nothing.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 fn home(variable: &str, below_home: &str) -> Option<PathBuf> {

@@ -12,7 +12,7 @@ use decklog_schemas::{ReleaseKey, Sequence};
 
 use crate::args::{DemoArgs, Format};
 use crate::exit::{Answer, Failure};
-use crate::folder::Engine;
+use crate::folder::{Engine, Yaml};
 use crate::output::{self, Tone, tinted};
 use crate::{at, timeline};
 
@@ -63,7 +63,7 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Answer, Error> {
         return Ok(Answer::Yes);
     }
     let folder = new_folder(args.data)?;
-    let engine = Engine::start(&folder).await?;
+    let engine = Engine::start(&folder, Yaml::On).await?;
     let told = tell(&engine).await;
     engine.stop().await?;
     told?;

@@ -9,22 +9,24 @@ use std::path::Path;
 use anyhow::{Context as _, Error};
 use decklog_engine::ingest::{Check, ingest};
 use decklog_http::client::Client;
-use decklog_schemas::EventType;
 use decklog_schemas::answer::{EmitAnswer, EmitStatus, OutcomeWord};
+use decklog_schemas::{DEFAULT_CLUSTER, EventType};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
+pub(crate) use self::input::BYTE_ORDER_MARK;
 use self::input::{Batch, Input};
 use crate::args::{AnswerFormat, EmitArgs};
 use crate::config::Config;
 use crate::exit::{Answer, Failure};
-use crate::folder::Engine;
+use crate::folder::{Engine, Yaml};
 use crate::output::{self, Tone, tinted};
-use crate::source::{LogAddress, connect, not_yet};
+use crate::source::{LogAddress, Taken, not_yet, take};
 
 pub(crate) async fn run(args: EmitArgs, config: &Config) -> Result<Answer, Error> {
     let check = if args.unchecked { Check::AsIs } else { Check::Valid };
-    let input = input_of(&args)?;
+    let cluster = config.cluster(args.event.cluster.clone()).unwrap_or_else(|| DEFAULT_CLUSTER.to_owned());
+    let input = input_of(&args, &cluster)?;
     let folder = match config.log(args.to.clone())? {
         LogAddress::Folder(folder) => folder,
         LogAddress::Lines(path) => {
@@ -36,7 +38,7 @@ pub(crate) async fn run(args: EmitArgs, config: &Config) -> Result<Answer, Error
         LogAddress::NotYet(name, what) => return Err(not_yet(&name, what)),
     };
     let mut target = Target::open(&folder).await?;
-    let mut report = Report { format: args.output, unit: input.unit(), any_refused: false };
+    let mut report = Report { format: args.output, unit: input.unit(), any_refused: false, has_reader: true };
     let sent = send(&mut target, input, check, &mut report).await;
     // What was stored is folded and saved also if something failed after it.
     let stopped = target.close().await;
@@ -55,10 +57,10 @@ enum Target {
 
 impl Target {
     async fn open(folder: &Path) -> Result<Self, Error> {
-        match connect(folder).await? {
-            Some(client) => Ok(Self::Running(client)),
-            None => Ok(Self::Own(Engine::start(folder).await?)),
-        }
+        Ok(match take(folder, async || Engine::start(folder, Yaml::Off).await).await? {
+            Taken::Running(client) => Self::Running(client),
+            Taken::Opened(engine) => Self::Own(engine),
+        })
     }
 
     async fn append(&mut self, events: Vec<Vec<u8>>, check: Check) -> Result<Vec<EmitAnswer>, Error> {
@@ -104,15 +106,15 @@ async fn send(target: &mut Target, input: Input, check: Check, report: &mut Repo
     }
 }
 
-fn input_of(args: &EmitArgs) -> Result<Input, Error> {
+fn input_of(args: &EmitArgs, cluster: &str) -> Result<Input, Error> {
     if let Some(event_type) = EventType::from_name(&args.what) {
-        let event = flags::event(event_type, args.release.as_deref(), &args.event)?;
+        let event = flags::event(event_type, cluster, args.release.as_deref(), &args.event)?;
         return Ok(Input::one(event));
     }
-    if let Some(release) = &args.release {
+    if let Some(second) = &args.release {
         let known: Vec<_> = EventType::ALL.iter().map(|known| known.name()).collect();
         return Err(Failure::usage(format!(
-            "{:?} is no event type, and only an event from flags takes a release ({release:?}): use one of {}",
+            "{:?} is no event type, and of files `emit` takes one at a time, not {second:?} as well; the types are {}",
             args.what,
             known.join(", ")
         )));
@@ -133,6 +135,8 @@ struct Report {
     format: AnswerFormat,
     unit: &'static str,
     any_refused: bool,
+    /// Whether somebody still reads the answers; events are stored all the same.
+    has_reader: bool,
 }
 
 /// An answer with the line or event that it is about.
@@ -146,10 +150,18 @@ struct Placed<'a> {
 impl Report {
     fn print(&mut self, line: u64, answer: &EmitAnswer) -> Result<(), Error> {
         self.any_refused |= !matches!(answer.status, EmitStatus::Stored | EmitStatus::Duplicate);
-        output::print(&match self.format {
+        if !self.has_reader {
+            return Ok(());
+        }
+        let printed = output::print(&match self.format {
             AnswerFormat::Json => serde_json::to_string(&Placed { line, answer })? + "\n",
             AnswerFormat::Text => format!("{} {line}: {}\n", self.unit, in_words(answer)),
-        })
+        });
+        match printed {
+            Err(error) if output::is_broken_pipe(&error) => self.has_reader = false,
+            printed => return printed,
+        }
+        Ok(())
     }
 }
 

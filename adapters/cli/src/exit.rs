@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Error;
 use clap::Parser;
 use decklog_engine::driver::DriveError;
-use decklog_engine::ingest::IngestError;
-use decklog_engine::log::{AppendError, ReadError};
+use decklog_engine::log::ReadError;
 use decklog_engine::service::ServiceError;
 
 use crate::args::{Cli, Command};
@@ -57,7 +56,10 @@ pub fn run() -> ExitCode {
         let config = Config::load(cli.config.as_deref())?;
         tracing_to_stderr(&cli.command);
         let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        threads.block_on(dispatch(cli.command, &config))
+        let answer = threads.block_on(dispatch(cli.command, &config));
+        // A thread may still wait for input that nobody needs any more.
+        threads.shutdown_background();
+        answer
     });
     match ended {
         Err(_) => {
@@ -110,6 +112,8 @@ fn chain(error: &Error) -> String {
     layers.join(": ")
 }
 
+/// What is not a failure with a code of its own is one of the world: a file, a folder, a socket, a log or a process that
+/// cannot be had. A bug is what panics.
 fn code_of(error: &Error) -> Code {
     if let Some(failure) = error.downcast_ref::<Failure>() {
         return failure.code;
@@ -123,17 +127,9 @@ fn code_of(error: &Error) -> Code {
         Some(DriveError::Read(error)) => Some(error),
         _ => error.downcast_ref::<ReadError>(),
     };
-    let is_cut_off = matches!(error.downcast_ref(), Some(IngestError::Append(_) | IngestError::Stopped(_)));
     match read {
         Some(ReadError::Damaged { .. }) => Code::Diverged,
-        Some(ReadError::Unavailable(_)) => Code::Unreachable,
-        None if is_cut_off
-            || error.is::<AppendError>()
-            || error.chain().any(<dyn std::error::Error>::is::<io::Error>) =>
-        {
-            Code::Unreachable
-        }
-        None => Code::Bug,
+        _ => Code::Unreachable,
     }
 }
 

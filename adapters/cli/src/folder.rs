@@ -11,6 +11,7 @@ use decklog_projections::inventory::Inventories;
 use decklog_schemas::inventory::ReleaseInventory;
 use decklog_schemas::{ReleaseKey, escape};
 use decklog_sled::{SledCheckpoints, SledLog};
+use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -28,12 +29,21 @@ const INVENTORY: &str = "inventory";
 pub(crate) struct Engine {
     pub(crate) handle: Handle<SledLog, Inventories>,
     stop: watch::Sender<bool>,
-    running: JoinHandle<Result<(), ServiceError>>,
+    /// None once its end was told.
+    running: Option<JoinHandle<Result<(), ServiceError>>>,
+}
+
+/// Whether an engine writes the inventories as YAML.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Yaml {
+    On,
+    /// The next `up` writes them.
+    Off,
 }
 
 impl Engine {
     /// Opens the folder, creating what is missing, and starts to fold.
-    pub(crate) async fn start(folder: &Path) -> Result<Self, Error> {
+    pub(crate) async fn start(folder: &Path, yaml: Yaml) -> Result<Self, Error> {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         refuse_vanished_log(folder)?;
         let log = SledLog::open(&folder.join(LOG)).await.map_err(|error| open_failure(folder, error))?;
@@ -46,23 +56,29 @@ impl Engine {
         let (driver, start) =
             Driver::start(Arc::clone(&log), checkpoints).await.map_err(|error| start_failure(folder, error))?;
         report(&start);
-        let sink = Folder { root: folder.join(INVENTORY), is_first: true };
+        let sink = Folder { root: folder.join(INVENTORY), yaml, is_first: true };
         let (service, handle) = Service::new(log, driver, sink);
         let (stop, stopped) = watch::channel(false);
-        let running = tokio::spawn(service.run(stopped));
+        let running = Some(tokio::spawn(service.run(stopped)));
         Ok(Self { handle, stop, running })
     }
 
-    /// Ends only if the engine does: by an error.
+    /// Ends when the engine does, which without [`Engine::stop`] is by an error.
     pub(crate) async fn ended(&mut self) -> Result<(), Error> {
-        join((&mut self.running).await)
+        let Some(running) = &mut self.running else { return Ok(()) };
+        let ended = running.await;
+        self.running = None;
+        match ended {
+            Ok(ended) => Ok(ended?),
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+        }
     }
 
-    /// Saves a checkpoint and ends.
-    pub(crate) async fn stop(self) -> Result<(), Error> {
+    /// Saves a checkpoint and ends. Tells nothing of an end that was told before.
+    pub(crate) async fn stop(mut self) -> Result<(), Error> {
         // If nobody listens any more, the engine has ended already, and says how.
         let _ = self.stop.send(true);
-        join(self.running.await)
+        self.ended().await
     }
 }
 
@@ -89,13 +105,6 @@ fn start_failure(folder: &Path, error: DriveError) -> Error {
     }
 }
 
-fn join(ended: Result<Result<(), ServiceError>, tokio::task::JoinError>) -> Result<(), Error> {
-    match ended {
-        Ok(ended) => Ok(ended?),
-        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
-    }
-}
-
 fn report(start: &Start) {
     match start {
         Start::Checkpoint { floor, entries } => {
@@ -114,11 +123,15 @@ fn report(start: &Start) {
 /// Writes each inventory to `<cluster>/<namespace>/<release>.yaml`: names escaped as in subjects, files whole or not at all.
 struct Folder {
     root: PathBuf,
+    yaml: Yaml,
     is_first: bool,
 }
 
 impl Sink<Inventories> for Folder {
     async fn project(&mut self, inventories: &mut Inventories) -> Result<(), SinkError> {
+        if self.yaml == Yaml::Off {
+            return Ok(());
+        }
         let mut keys = inventories.take_changed();
         if std::mem::replace(&mut self.is_first, false) {
             keys = inventories.keys().cloned().collect();
@@ -144,9 +157,23 @@ impl Sink<Inventories> for Folder {
 
 impl Folder {
     fn path(&self, key: &ReleaseKey) -> PathBuf {
-        let folder = self.root.join(&*escape(&key.cluster)).join(&*escape(&key.namespace));
-        folder.join(format!("{}.yaml", escape(&key.name)))
+        let folder = self.root.join(file_name(&key.cluster)).join(file_name(&key.namespace));
+        folder.join(file_name(&key.name) + ".yaml")
     }
+}
+
+/// How long a part of a path gets before it is cut: systems take 255 bytes, and a temporary name is longer.
+const NAME_BYTES: usize = 200;
+
+/// The escaped name. One that is too long for a file is cut, and ends in a hash of all of it.
+fn file_name(name: &str) -> String {
+    let name = escape(name);
+    if name.len() <= NAME_BYTES {
+        return name.into_owned();
+    }
+    let hash = Sha256::digest(name.as_bytes());
+    let hash = hash.iter().take(8).fold(String::new(), |hash, byte| hash + &format!("{byte:02x}"));
+    format!("{}~{hash}", &name[..NAME_BYTES])
 }
 
 /// Puts the file in line with the object; a file that is right already is not touched.

@@ -6,6 +6,7 @@ use anyhow::Error;
 use decklog_engine::Records;
 use decklog_schemas::{Record, Sequence};
 
+use crate::emit::BYTE_ORDER_MARK;
 use crate::exit::Failure;
 use crate::output;
 
@@ -13,9 +14,10 @@ use crate::output;
 pub(crate) fn read(path: &Path) -> Result<Records, Error> {
     let bytes =
         std::fs::read(path).map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
+    let lines = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&bytes).split(|byte| *byte == b'\n');
     let mut records = Records::default();
     let mut recorded = jiff::Timestamp::MIN;
-    for (line, number) in bytes.split(|byte| *byte == b'\n').zip(1_u64..) {
+    for (line, number) in lines.zip(1_u64..) {
         let Some(sequence) = Sequence::new(number).filter(|_| !line.trim_ascii().is_empty()) else { continue };
         match Record::of_event(sequence, line) {
             Ok(mut record) => {

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
-use anyhow::Error;
+use anyhow::{Context as _, Error};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use tabwriter::TabWriter;
@@ -13,8 +13,7 @@ use tabwriter::TabWriter;
 /// Writes text to standard output; colours only where a terminal shows them and `NO_COLOR` is not set.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     let mut stdout = anstream::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    Ok(stdout.flush()?)
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("cannot write to standard output")
 }
 
 /// Writes a line to standard error. Where even that fails there is nobody left to tell.

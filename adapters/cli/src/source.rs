@@ -1,6 +1,5 @@
 //! Where a log is, and the answers that one gets from it: a folder, alone or through the `up` that holds it, or a file.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -15,7 +14,8 @@ use decklog_projections::inventory::{Inventories, Selection};
 use decklog_projections::timeline::Timeline;
 use decklog_schemas::ReleaseKey;
 use decklog_schemas::answer::{TimelineEntry, View};
-use decklog_sled::{OpenError, SledLog};
+use decklog_schemas::subject::Subject;
+use decklog_sled::{OpenCheckpointsError, OpenError, SledLog};
 
 use crate::exit::Failure;
 use crate::jsonl;
@@ -60,30 +60,28 @@ impl Source {
     }
 
     async fn open_folder(folder: &Path) -> Result<Self, Error> {
-        for _ in 0..HELD_TRIES {
-            if let Some(client) = connect(folder).await? {
-                return Ok(Self::Running(client));
-            }
-            match SledLog::open_existing(&folder.join(LOG)).await {
-                Ok(log) => return Ok(Self::Folder(log)),
-                // Another command reads it, or an `up` is about to listen: both take a moment.
-                Err(OpenError::Held { .. }) => tokio::time::sleep(HELD_PAUSE).await,
-                Err(error) => return Err(open_failure(folder, error)),
-            }
-        }
-        Err(held(folder))
+        let log = folder.join(LOG);
+        let open = async || SledLog::open_existing(&log).await.map_err(|error| open_failure(folder, error));
+        Ok(match take(folder, open).await? {
+            Taken::Running(client) => Self::Running(client),
+            Taken::Opened(log) => Self::Folder(log),
+        })
+    }
+
+    /// A moment in terms of this log.
+    pub(crate) fn resolve(&self, moment: Option<Moment>) -> Result<Option<Until>, Error> {
+        moment.map(|moment| moment.resolve(&self.clock())).transpose()
     }
 
     /// The state of the selected releases at a moment.
-    pub(crate) async fn view(&mut self, selection: Selection, at: Option<&Moment>) -> Result<View, Error> {
-        let until = at.map(|moment| moment.resolve(&self.clock())).transpose()?;
+    pub(crate) async fn view(&mut self, selection: Selection, until: Option<Until>) -> Result<View, Error> {
         if let Self::Running(client) = self {
             return Ok(client.view(&selection, until).await?);
         }
         let mut inventories = Inventories::default();
-        let scope = match &selection {
-            Selection::Release(key) => Scope::Release(key.clone()),
-            Selection::All { .. } | Selection::Namespace { .. } => Scope::All,
+        let scope = match (&self, &selection) {
+            (Self::Folder(_), Selection::Release(key)) => Scope::Release(key.clone()),
+            _ => Scope::All,
         };
         let replayed = self.replay(&scope, until.unwrap_or(Until::Tail), &mut inventories).await?;
         Ok(View { sequence: replayed.last, ..inventories.view(&selection) })
@@ -93,12 +91,9 @@ impl Source {
     pub(crate) async fn timeline(
         &mut self,
         key: &ReleaseKey,
-        since: Option<&Moment>,
-        until: Option<&Moment>,
+        since: Option<Until>,
+        until: Option<Until>,
     ) -> Result<Vec<TimelineEntry>, Error> {
-        let clock = self.clock();
-        let since = since.map(|moment| moment.resolve(&clock)).transpose()?;
-        let until = until.map(|moment| moment.resolve(&clock)).transpose()?;
         if let Self::Running(client) = self {
             return Ok(client.timeline(key, since, until).await?);
         }
@@ -106,9 +101,9 @@ impl Source {
             Some(Until::Time(moment)) => moment,
             _ => jiff::Timestamp::MIN,
         };
-        let mut timeline = OfRelease { tokens: format!("{}.", key.tokens()), timeline: Timeline::since(from) };
+        let mut timeline = Timeline::since(from);
         self.replay(&Scope::Release(key.clone()), until.unwrap_or(Until::Tail), &mut timeline).await?;
-        let mut entries = timeline.timeline.into_entries();
+        let mut entries = timeline.into_entries();
         if let Some(Until::Sequence(first)) = since {
             entries.retain(|entry| entry.sequence >= first);
         }
@@ -117,7 +112,7 @@ impl Source {
 
     async fn replay<P: Projection>(&self, scope: &Scope, until: Until, projection: &mut P) -> Result<Replayed, Error> {
         match self {
-            Self::Lines(records) => Ok(replay_records(records, until, projection)),
+            Self::Lines(records) => Ok(replay_records(&within(records, scope), until, projection)),
             Self::Folder(log) => {
                 let _progress = Progress::start("Replaying the log");
                 Ok(replay(log, scope, until, projection).await?)
@@ -137,62 +132,82 @@ impl Source {
     }
 }
 
-/// How often and how long a folder is tried that somebody else holds without answering: 3 s in all.
-const HELD_TRIES: u32 = 30;
-const HELD_PAUSE: Duration = Duration::from_millis(100);
-
-/// The timeline of one release out of records of all.
-struct OfRelease {
-    tokens: String,
-    timeline: Timeline,
+/// The records of a scope.
+fn within(records: &Records, scope: &Scope) -> Records {
+    let tokens = match scope {
+        Scope::All => return records.clone(),
+        Scope::Release(key) => key.tokens(),
+    };
+    let mut chosen = Records::default();
+    for record in records.iter() {
+        if matches!(Subject::parse(&record.subject), Some(Subject::Release { release, .. }) if release.as_str() == tokens)
+        {
+            chosen.push(&record);
+        }
+    }
+    chosen
 }
 
-impl Projection for OfRelease {
-    const VERSION: u32 = Timeline::VERSION;
+/// Who has a folder now.
+pub(crate) enum Taken<T> {
+    /// An `up`, which answers.
+    Running(Client),
+    /// We.
+    Opened(T),
+}
 
-    fn fold(
-        &mut self,
-        record: &decklog_schemas::Record<'_>,
-    ) -> Result<decklog_schemas::Outcome, decklog_schemas::Quarantined> {
-        let rest = record.subject.strip_prefix("decklog.release.");
-        if rest.is_some_and(|rest| rest.starts_with(&self.tokens)) {
-            return self.timeline.fold(record);
+/// How often and how long a folder is tried that another command holds: 10 s in all.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long an `up` may take to say that it is there.
+const PING_WITHIN: Duration = Duration::from_secs(5);
+
+/// Finds the `up` that holds a folder, or opens the folder; waits for its turn if another command holds it.
+pub(crate) async fn take<T>(folder: &Path, open: impl AsyncFn() -> Result<T, Error>) -> Result<Taken<T>, Error> {
+    for _ in 0..TRIES {
+        if let Some(client) = connect(folder).await? {
+            return Ok(Taken::Running(client));
         }
-        Ok(decklog_schemas::Outcome::Folded)
+        match open().await {
+            Err(error) if is_held(&error) => tokio::time::sleep(PAUSE).await,
+            opened => return opened.map(Taken::Opened),
+        }
     }
+    Err(Failure::unreachable(format!(
+        "the log in {0} is held by another command, such as an `emit` that still reads: wait for its end, or run \
+         `decklog up --data {0}`, through which many work at once",
+        folder.display()
+    )))
+}
 
-    fn changes(&mut self) -> Vec<decklog_engine::checkpoint::Change> {
-        Vec::new()
-    }
-
-    fn restore(
-        &mut self,
-        floor: decklog_schemas::Sequence,
-        entries: Vec<(Vec<u8>, Vec<u8>)>,
-    ) -> Result<(), decklog_engine::RestoreError> {
-        self.timeline.restore(floor, entries)
-    }
+fn is_held(error: &Error) -> bool {
+    matches!(error.downcast_ref(), Some(OpenError::Held { .. }))
+        || matches!(error.downcast_ref(), Some(OpenCheckpointsError::Held { .. }))
 }
 
 /// The `up` that holds a folder; none if nobody listens there.
-pub(crate) async fn connect(folder: &Path) -> Result<Option<Client>, Error> {
-    if folder.is_file() {
+async fn connect(folder: &Path) -> Result<Option<Client>, Error> {
+    if folder.exists() && !folder.is_dir() {
         return Err(Failure::usage(format!("{} is a file, and the embedded log needs a folder", folder.display())));
     }
-    match Client::connect(&folder.join(SOCKET)).await {
-        Ok(client) => Ok(Some(client)),
-        Err(ConnectError::NobodyListens { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
+    let socket = folder.join(SOCKET);
+    let client = match Client::connect(&socket).await {
+        Ok(client) => client,
+        Err(ConnectError::NobodyListens { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let pinged = tokio::time::timeout(PING_WITHIN, client.ping()).await;
+    match pinged {
+        Ok(Ok(())) => Ok(Some(client)),
+        Ok(Err(error)) => {
+            Err(Failure::unreachable(format!("what listens on {} is no `decklog up`: {error}", socket.display())))
+        }
+        Err(_) => Err(Failure::unreachable(format!(
+            "the `decklog up` behind {} does not answer: look at its process, and start it anew if it hangs",
+            socket.display()
+        ))),
     }
-}
-
-/// Somebody holds the folder and does not answer.
-fn held(folder: &Path) -> Error {
-    let folder = folder.display();
-    Failure::unreachable(format!(
-        "the log in {folder} is held by another process that does not answer on its socket: \
-         find it with `fuser {folder}/{LOG}/db`, and end it or wait for it"
-    ))
 }
 
 /// The kind of log is none that this version opens.
@@ -210,22 +225,26 @@ pub(crate) fn open_failure(folder: &Path, error: OpenError) -> Error {
             "there is no embedded log in {}: `decklog up --data {0}` or `decklog emit --to {0} FILE` makes one",
             folder.display()
         )),
-        OpenError::Held { .. } => held(folder),
         OpenError::Damaged { .. } => Failure::diverged(error.to_string()),
-        OpenError::Io { .. } => error.into(),
+        OpenError::Held { .. } | OpenError::Io { .. } => error.into(),
     }
 }
 
 // === impl LogAddress ===
 
 impl FromStr for LogAddress {
-    type Err = Infallible;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, Infallible> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        if text.is_empty() {
+            return Err("a log has a name: a folder of the embedded log, or a .jsonl file of CloudEvents");
+        }
         let path = Path::new(text);
         let extension = path.extension().and_then(|extension| extension.to_str());
         Ok(if text.starts_with("nats://") || text.starts_with("tls://") {
             Self::NotYet(text.to_owned(), "a log on a NATS server")
+        } else if text == "-" {
+            Self::NotYet(text.to_owned(), "standard input")
         } else if path.is_dir() {
             Self::Folder(path.to_owned())
         } else if extension == Some("deck") {

@@ -1,8 +1,8 @@
 //! `decklog timeline`: every event of a release, with what became of it.
 
 use anyhow::Error;
-use decklog_schemas::ReleaseKey;
 use decklog_schemas::answer::{OutcomeWord, TimelineEntry};
+use decklog_schemas::{DEFAULT_CLUSTER, ReleaseKey, Seconds};
 
 use crate::args::{Format, TimelineArgs};
 use crate::config::Config;
@@ -14,11 +14,20 @@ use crate::yaml;
 pub(crate) async fn run(args: TimelineArgs, config: &Config) -> Result<Answer, Error> {
     let format = config.output(args.output)?;
     let address = config.log(args.log.from)?;
-    let key = ReleaseKey::new(&args.cluster, &args.namespace, &args.release);
+    let cluster = config.cluster(args.cluster).unwrap_or_else(|| DEFAULT_CLUSTER.to_owned());
+    let key = ReleaseKey::new(&cluster, &args.namespace, &args.release);
     let mut source = Source::open(&address).await?;
-    let entries = source.timeline(&key, args.since.as_ref(), args.until.as_ref()).await?;
+    let (since, until) = (source.resolve(args.since)?, source.resolve(args.until)?);
+    let entries = source.timeline(&key, since, until).await?;
     if entries.is_empty() {
-        output::complain(&format!("There is no event of release {key} in {address} within these moments."));
+        let moments = [("from", since), ("up to", until)]
+            .map(|(word, moment)| moment.map_or_else(String::new, |moment| format!(" {word} {moment}")));
+        output::complain(&format!(
+            "There is no event of release {}/{} in cluster {cluster}{}.",
+            key.namespace,
+            key.name,
+            moments.concat()
+        ));
         return Ok(Answer::Nothing);
     }
     output::print(&match format {
@@ -29,20 +38,41 @@ pub(crate) async fn run(args: TimelineArgs, config: &Config) -> Result<Answer, E
     Ok(Answer::Yes)
 }
 
-/// The entries as a table; `demo` prints the same.
+/// The entries as a table; `demo` prints the same. Where the log has a clock of its own, both times are told.
 pub(crate) fn table(entries: &[TimelineEntry]) -> Result<String, Error> {
-    let mut table = Table::new(&["SEQ", "TIME", "TYPE", "OUTCOME", "WHAT"]);
+    let has_own_clock = entries
+        .iter()
+        .any(|entry| entry.time.is_some() && moment(entry.time.as_deref()) != moment(Some(&entry.recorded)));
+    let mut header = vec!["SEQ", "RECORDED", "TIME", "TYPE", "OUTCOME", "WHAT"];
+    if !has_own_clock {
+        header.remove(1);
+    }
+    let mut table = Table::new(&header);
     for entry in entries {
         let name = entry.r#type.strip_prefix("dev.decklog.").unwrap_or(&entry.r#type);
-        table.row([
+        let mut cells = vec![
             entry.sequence.to_string(),
-            entry.time.clone().unwrap_or_else(|| entry.recorded.clone()),
+            seconds(&entry.recorded),
+            entry.time.as_deref().map_or_else(String::new, seconds),
             name.strip_suffix(".v1").unwrap_or(name).to_owned(),
             outcome(entry),
             entry.summary.clone(),
-        ]);
+        ];
+        if !has_own_clock {
+            cells.remove(1);
+        }
+        table.row(cells);
     }
     table.render()
+}
+
+fn moment(text: Option<&str>) -> Option<Seconds> {
+    text.and_then(|text| Seconds::parse(text).ok())
+}
+
+/// A time in whole seconds; what is no time, as it is.
+fn seconds(text: &str) -> String {
+    moment(Some(text)).map_or_else(|| text.to_owned(), |seconds| seconds.to_string())
 }
 
 fn outcome(entry: &TimelineEntry) -> String {

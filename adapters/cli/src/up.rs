@@ -9,16 +9,19 @@ use tokio::sync::watch;
 use crate::args::UpArgs;
 use crate::config::Config;
 use crate::exit::{Answer, Failure};
-use crate::folder::Engine;
-use crate::source::{LogAddress, SOCKET, connect, not_yet};
+use crate::folder::{Engine, Yaml};
+use crate::source::{LogAddress, SOCKET, Taken, not_yet, take};
 
 pub(crate) async fn run(args: UpArgs, config: &Config) -> Result<Answer, Error> {
     let folder = folder_of(args, config)?;
     let mut signals = Signals::new()?;
-    if connect(&folder).await?.is_some() {
+    let taken = tokio::select! {
+        taken = take(&folder, async || Engine::start(&folder, Yaml::On).await) => taken?,
+        _ = signals.next() => return Ok(Answer::Yes),
+    };
+    let Taken::Opened(mut engine) = taken else {
         return Err(Failure::unreachable(format!("another `decklog up` runs on {} already", folder.display())));
-    }
-    let mut engine = Engine::start(&folder).await?;
+    };
     let socket = folder.join(SOCKET);
     let listener = decklog_http::socket::bind(&socket).await?;
     let (stop, stopped) = watch::channel(false);
@@ -30,25 +33,24 @@ pub(crate) async fn run(args: UpArgs, config: &Config) -> Result<Answer, Error> 
             tracing::info!(signal = name, "Stopping");
             Ok(())
         }
-        ended = engine.ended() => return ended.map(|()| Answer::Yes),
+        ended = engine.ended() => ended,
         served = &mut server => served.map_err(Error::from).and_then(|served| Ok(served?)),
     };
-    // Requests first, so that each of them is answered by an engine that still runs.
+    // Requests first, so that each of them is answered by an engine that still runs. Nobody listens if the server ended.
     let _ = stop.send(true);
     if !server.is_finished() {
         server.await.map_err(Error::from)??;
     }
-    engine.stop().await?;
+    let stopped = engine.stop().await;
     remove_socket(&socket)?;
-    ended.map(|()| Answer::Yes)
+    ended.and(stopped).map(|()| Answer::Yes)
 }
 
 fn folder_of(args: UpArgs, config: &Config) -> Result<PathBuf, Error> {
     if let Some(folder) = args.data {
         return Ok(folder);
     }
-    let named = std::env::var("DECKLOG_LOG").ok().map(|text| text.parse()).transpose()?;
-    match config.log(named)? {
+    match config.log(None)? {
         LogAddress::Folder(folder) => Ok(folder),
         LogAddress::Lines(path) => Err(Failure::usage(format!(
             "{} is a file, and `decklog up` needs a folder: name one with --data",

@@ -143,6 +143,16 @@ impl Client {
         self.get("/v1/timeline", &TimelineQuery::new(key, since, until)).await
     }
 
+    /// Whether a server of decklog answers; it does also while its engine catches up.
+    ///
+    /// # Errors
+    /// It does not, or something else listens there.
+    pub async fn ping(&self) -> Result<(), ClientError> {
+        let request = request(Method::GET, "/healthz").body(Full::default());
+        let (status, body) = self.ask(request).await?;
+        if status.is_success() && body == *"ok" { Ok(()) } else { Err(failure(status, &body)) }
+    }
+
     /// What the server says of itself.
     ///
     /// # Errors

@@ -10,11 +10,16 @@ use crate::args::EventFlags;
 use crate::exit::Failure;
 
 /// The event as MessagePack.
-pub(crate) fn event(event_type: EventType, release: Option<&str>, flags: &EventFlags) -> Result<Vec<u8>, Error> {
+pub(crate) fn event(
+    event_type: EventType,
+    cluster: &str,
+    release: Option<&str>,
+    flags: &EventFlags,
+) -> Result<Vec<u8>, Error> {
     let data = data(event_type, given(flags)?)?.to_string();
     let body = event_type.read_json(&data).map_err(|invalid| Failure::usage(format!("{event_type}: {invalid}")))?;
     let key = match (&flags.namespace, release) {
-        (Some(namespace), Some(release)) => Some(ReleaseKey::new(&flags.cluster, namespace, release)),
+        (Some(namespace), Some(release)) => Some(ReleaseKey::new(cluster, namespace, release)),
         _ if event_type == EventType::DeploymentRecorded => None,
         _ => return Err(Failure::usage(format!("{event_type} is about a release: name it with -n NAMESPACE RELEASE"))),
     };

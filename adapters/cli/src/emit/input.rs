@@ -19,6 +19,9 @@ pub(crate) struct Batch {
     pub(crate) places: Vec<u64>,
 }
 
+/// What some editors write before the first line.
+pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// How many events are sent at once at the most.
 const BATCH_EVENTS: usize = 1_000;
 
@@ -29,6 +32,9 @@ impl Input {
     /// Events from a file or a stream, told apart by the first byte.
     pub(crate) fn of(reader: Box<dyn Read + Send>) -> Self {
         let mut reader = BufReader::with_capacity(256 * 1024, reader);
+        if reader.fill_buf().is_ok_and(|bytes| bytes.starts_with(BYTE_ORDER_MARK)) {
+            reader.consume(BYTE_ORDER_MARK.len());
+        }
         // An unreadable input is reported where it is read in earnest.
         let first = reader.fill_buf().ok().and_then(|bytes| bytes.first().copied());
         Self { reader, is_msgpack: matches!(first, Some(0x80..=0x8f | 0xde | 0xdf)) }
@@ -76,46 +82,64 @@ impl Input {
         if self.is_msgpack { !self.reader.buffer().is_empty() } else { self.reader.buffer().contains(&b'\n') }
     }
 
+    /// The next line, without its end. Of one that is longer than any event only the beginning is kept.
     fn line(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        let mut line = Vec::new();
-        if self.reader.read_until(b'\n', &mut line).context("cannot read the input")? == 0 {
-            return Ok(None);
-        }
-        if line.ends_with(b"\n") {
-            line.pop();
+        let (mut line, mut is_there) = (Vec::new(), false);
+        loop {
+            let buffered = self.reader.fill_buf().context("cannot read the input")?;
+            if buffered.is_empty() {
+                break;
+            }
+            is_there = true;
+            let end = buffered.iter().position(|byte| *byte == b'\n');
+            let read = end.map_or(buffered.len(), |end| end + 1);
+            let kept = end.unwrap_or(read).min((MAX_EVENT_BYTES + 1).saturating_sub(line.len()));
+            line.extend_from_slice(&buffered[..kept]);
+            self.reader.consume(read);
+            if end.is_some() {
+                break;
+            }
         }
         if line.ends_with(b"\r") {
             line.pop();
         }
-        Ok(Some(line))
+        Ok(is_there.then_some(line))
     }
 
-    /// The next map. What is no map is taken to the end, for it cannot be told where the next event begins.
+    /// The next map, out of the buffer if it holds all of it.
     fn map(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        let buffered = self.reader.fill_buf().context("cannot read the input")?;
+        if buffered.is_empty() {
+            return Ok(None);
+        }
+        match split_msgpack(buffered) {
+            Some(length) => {
+                let map = buffered[..length].to_vec();
+                self.reader.consume(length);
+                Ok(Some(map))
+            }
+            None => self.long_map().map(Some),
+        }
+    }
+
+    /// A map that is longer than the buffer. What is no map is taken to the end: nobody knows where the next one begins.
+    fn long_map(&mut self) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         loop {
+            let had = bytes.len();
             let read = self.reader.fill_buf().context("cannot read the input")?;
-            let (had, ended) = (bytes.len(), read.is_empty());
+            let has_ended = read.is_empty();
             bytes.extend_from_slice(read);
-            if ended && bytes.is_empty() {
-                return Ok(None);
+            if let Some(length) = split_msgpack(&bytes) {
+                self.reader.consume(length - had);
+                bytes.truncate(length);
+                return Ok(bytes);
             }
-            match split_msgpack(&bytes) {
-                Some(length) => {
-                    self.reader.consume(length - had);
-                    bytes.truncate(length);
-                    return Ok(Some(bytes));
-                }
-                None if ended || bytes.len() > 2 * MAX_EVENT_BYTES => {
-                    let rest = bytes.len() - had;
-                    self.reader.consume(rest);
-                    std::io::copy(&mut self.reader, &mut std::io::sink()).context("cannot read the input")?;
-                    return Ok(Some(bytes));
-                }
-                None => {
-                    let rest = bytes.len() - had;
-                    self.reader.consume(rest);
-                }
+            let read = bytes.len() - had;
+            self.reader.consume(read);
+            if has_ended || bytes.len() > 2 * MAX_EVENT_BYTES {
+                std::io::copy(&mut self.reader, &mut std::io::sink()).context("cannot read the input")?;
+                return Ok(bytes);
             }
         }
     }
