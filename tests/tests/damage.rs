@@ -147,3 +147,32 @@ fn a_log_that_is_not_the_checkpoints_is_diverged() {
     assert_eq!(up.status.code(), Some(5), "a log that vanished is not created anew over a checkpoint: {stderr}");
     assert!(!one.data.join("log/sled").exists(), "nothing was created");
 }
+
+/// sled leaves an empty snapshot behind where a kill or a full disk comes in between.
+#[test]
+fn an_unfinished_snapshot_is_no_damage() {
+    let folder = Folder::new();
+    for store in ["log/sled", "checkpoint/store"] {
+        fs::write(folder.data.join(store).join("snap.0000000000FFFFFF.generating"), "").expect("writable");
+    }
+    assert_eq!(at(&folder.data), folder.state);
+    let mut up = Up::start(&folder.data);
+    assert_eq!(up.stop("TERM").0, Some(0));
+    let entries = fs::read_dir(&folder.data).expect("readable").filter_map(Result::ok);
+    let aside = entries.filter(|entry| entry.file_name().to_string_lossy().contains("corrupt")).count();
+    assert_eq!(aside, 0, "nothing is set aside either");
+}
+
+/// Whoever writes into a folder that is gone writes for nobody, and must not say that anything is stored.
+#[test]
+fn a_log_that_is_removed_under_a_running_engine_acknowledges_nothing() {
+    let folder = Folder::new();
+    let mut up = Up::start(&folder.data);
+    fs::remove_dir_all(folder.data.join("log")).expect("ours");
+    let data = folder.data.to_str().expect("UTF-8");
+    let output = binary::run(["emit", "--to", data, "ReleaseTracked", "-n", "shop", "checkout"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(4), 0), "{stderr}");
+    let said = up.wait_for("error:");
+    assert!(said.contains("the log has failed and has to be opened anew"), "{said}");
+}

@@ -1,6 +1,7 @@
 //! The folder of a log or a checkpoint store: who holds it, and sled in it.
 
 use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -51,7 +52,43 @@ impl Folder {
 }
 
 /// Opens sled in a folder that is held, or creates it there, with a cache of about so many bytes.
+///
+/// sled keeps snapshots of where its pages lie, so that it need not look through all of its log. It takes an unfinished
+/// one for the newest (0.34.7 leaves `.generating` files out nowhere), and gives up on a damaged one. Neither has
+/// anything that the log has not: what is unfinished is removed, and what is damaged is put out of sled's sight.
 pub(crate) fn open_sled(io: &Io, path: &Path, cache: u64) -> Result<sled::Db, HoldError> {
+    for unfinished in snapshots(io, path)?.iter().filter(|file| file.ends_with(".generating")) {
+        io.call("remove an unfinished snapshot", || std::fs::remove_file(path.join(unfinished)))?;
+    }
+    match open_unlocked(io, path, cache) {
+        Err(HoldError::Io(error)) if error.is_damage() => {
+            let damaged = snapshots(io, path)?;
+            if damaged.is_empty() {
+                return Err(error.into());
+            }
+            tracing::warn!(folder = %path.display(), problem = %error.words(), "Snapshot of sled is damaged; it looks through its log");
+            for file in damaged {
+                let aside = path.join(format!("damaged.{file}"));
+                io.call("put a damaged snapshot aside", || std::fs::rename(path.join(&file), aside))?;
+            }
+            open_unlocked(io, path, cache)
+        }
+        opened => opened,
+    }
+}
+
+/// Names of the snapshot files in the folder of a sled.
+fn snapshots(io: &Io, path: &Path) -> Result<Vec<String>, IoError> {
+    let listed = io.call("list the store's files", || match std::fs::read_dir(path) {
+        Ok(entries) => entries.collect::<Result<Vec<_>, _>>(),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    })?;
+    let names = listed.into_iter().filter_map(|entry| entry.file_name().into_string().ok());
+    Ok(names.filter(|name| name.starts_with("snap.")).collect())
+}
+
+fn open_unlocked(io: &Io, path: &Path, cache: u64) -> Result<sled::Db, HoldError> {
     let started = Instant::now();
     loop {
         let config = sled::Config::new().path(path).cache_capacity(cache).flush_every_ms(Some(FLUSH_EVERY_MS));

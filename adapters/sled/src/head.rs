@@ -15,7 +15,8 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use crate::io::{Io, IoError};
 
@@ -36,6 +37,7 @@ pub(crate) struct Reached {
 /// The open head file.
 #[derive(Debug)]
 pub(crate) struct Head {
+    path: PathBuf,
     file: File,
     io: Io,
     generation: u64,
@@ -68,18 +70,25 @@ impl Head {
             None if existed => Says::Unreadable,
             None => Says::Missing,
         };
-        Ok((Self { file, io: io.clone(), generation }, says))
+        Ok((Self { file, path: path.to_owned(), io: io.clone(), generation }, says))
     }
 
-    /// Writes how far it got, into the slot that is the older one.
+    /// Writes how far it got, into the slot that is the older one. Fails if the file is not the one under its name any
+    /// more: who writes into a folder that was removed or replaced writes for nobody.
     pub(crate) fn write(&mut self, reached: Reached) -> Result<(), IoError> {
         self.generation += 1;
         let at = self.generation % 2 * SLOT as u64;
         let slot = slot(self.generation, reached);
-        let Self { file, io, .. } = self;
+        let Self { file, path, io, .. } = self;
         io.call("write the head file", || {
             file.seek(SeekFrom::Start(at))?;
-            file.write_all(&slot)
+            file.write_all(&slot)?;
+            let (ours, named) = (file.metadata()?, std::fs::metadata(path)?);
+            if (ours.dev(), ours.ino()) == (named.dev(), named.ino()) {
+                Ok(())
+            } else {
+                Err(std::io::Error::other("the folder was replaced while it was in use"))
+            }
         })
     }
 }

@@ -27,8 +27,8 @@ pub(crate) const SEGMENT: u64 = 16_384;
 /// How many bytes a bitmap of a segment has.
 const BITMAP: usize = 2_048;
 
-/// How many bytes the entries of a block have, if there is more than one: with its key a block stays below a piece.
-const ENTRIES: usize = 4 * 1024;
+/// How many bytes the entries of a block have, if there is more than one.
+const ENTRIES: usize = 2 * 1024;
 
 /// No block follows.
 const LAST: u16 = u16::MAX;

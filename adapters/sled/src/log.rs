@@ -31,8 +31,8 @@ const QUEUE: usize = 64;
 /// waits for no disk to confirm the file's metadata. Whoever needs that keeps a copy or uses JetStream with replicas.
 ///
 /// A log that has lost a record that it acknowledged does not open, or says so when the place is read; it is never
-/// taken for a shorter one. All of its work is done on threads where blocking is allowed, and dropping it waits until
-/// what was appended is written: it belongs into no hot path.
+/// taken for a shorter one. All of its work is done on threads where blocking is allowed; only dropping it blocks, until
+/// what was appended is written. About 100 MB of it are kept in memory, however long it is.
 ///
 /// It takes ids and subjects of up to 1,024 bytes and events of up to [`decklog_schemas::MAX_EVENT_BYTES`].
 #[derive(Debug)]
@@ -150,11 +150,12 @@ impl SledLog {
             Scope::All => None,
             Scope::Release(key) => Some(key.tokens()),
         };
-        if let Some(release) = &scope {
-            let recent = shared.recent();
-            if segment_of(from) >= recent.first_segment() && recent.sequences(release, from, to).is_empty() {
-                return Ok(nothing);
-            }
+        // Not worth a thread, unless it had to be waited for.
+        if let (Some(release), Ok(recent)) = (&scope, shared.recent.try_lock())
+            && segment_of(from) >= recent.first_segment()
+            && recent.sequences(release, from, to).is_empty()
+        {
+            return Ok(nothing);
         }
         let reader = Arc::clone(shared);
         let read = spawn_blocking(move || reader.read(from, to, scope.as_deref())).await;

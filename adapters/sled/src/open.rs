@@ -40,7 +40,7 @@ pub enum OpenError {
     /// The log has lost what it acknowledged, or cannot be read.
     #[error(
         "the log in {} is damaged at sequence {sequence}: {problem}; it was not changed and takes no events: \
-         restore the folder from a copy, or import an archive into a new one", dir.display()
+         restore the folder from a copy", dir.display()
     )]
     Damaged {
         /// The folder.

@@ -62,45 +62,30 @@ impl Store {
         to: Sequence,
         mut visit: impl FnMut(&Stored<'_>) -> ControlFlow<()>,
     ) -> Result<(), Trouble> {
-        self.scan_blocks(from, to, |block| {
-            let wanted = block.records().filter(|record| (from..=to).contains(&record.sequence));
-            for record in wanted {
-                visit(&record)?;
-            }
-            ControlFlow::Continue(())
-        })
-    }
-
-    /// Shows the blocks of the records from one sequence to another.
-    pub(crate) fn scan_blocks(
-        &self,
-        from: Sequence,
-        to: Sequence,
-        mut visit: impl FnMut(&Block) -> ControlFlow<()>,
-    ) -> Result<(), Trouble> {
         if from > to {
             return Ok(());
         }
-        let mut expected = self.block_of(from)?.first;
-        let mut values = self.events.range(event_key(expected)..);
-        while expected <= to {
-            let place = expected.max(from);
-            let next = self.io.call("read the events", || values.next().transpose());
-            let next = next.map_err(|error| at(place, error))?;
-            let (key, value) = next.ok_or_else(|| missing(place, to))?;
-            if is_further_piece(&key) {
-                continue;
+        let mut block = self.block_of(from)?;
+        loop {
+            let mut expected = block.first;
+            for record in block.records() {
+                expected = record.sequence.next();
+                if (from..=to).contains(&record.sequence) && visit(&record).is_break() {
+                    return Ok(());
+                }
             }
-            let block = self.block(&key, value, place)?;
-            if block.first != expected {
-                return Err(missing(place, block.first));
+            let next = block.last().next();
+            if expected != next {
+                return Err(missing(expected, block.last()));
             }
-            if visit(&block).is_break() {
+            if next > to {
                 return Ok(());
             }
-            expected = block.last().next();
+            // By its key and not by an iterator: sled's cache counts a page after some 64 looks, and keeps it until then.
+            let found = self.io.call("read the events", || self.events.get(event_key(next)));
+            let value = found.map_err(|error| at(next, error))?.ok_or_else(|| missing(next, to))?;
+            block = self.whole(next, value, next)?;
         }
-        Ok(())
     }
 
     /// The block whose first or further piece is this one.
@@ -109,6 +94,12 @@ impl Store {
         let first = key.first_chunk().and_then(|number| Sequence::new(u64::from_be_bytes(*number)));
         let first = first.ok_or_else(|| damaged("there is a key that names no sequence"))?;
         let value = if is_further_piece(key) { self.piece(first, 0, place)? } else { value };
+        self.whole(first, value, place)
+    }
+
+    /// The block with this first piece.
+    fn whole(&self, first: Sequence, value: IVec, place: Sequence) -> Result<Block, Trouble> {
+        let damaged = |problem: &str| Trouble::Damaged { sequence: place, problem: problem.to_owned() };
         let further = Block::further_pieces(&value).map_err(damaged)?;
         if further == 0 {
             return Block::read(first, value).map_err(damaged);

@@ -236,6 +236,21 @@ pub(super) async fn rule_6_the_tail_is_known_after_opening_again(mut fixture: im
     stored(&append_one(&log, new).await);
 }
 
+pub(super) async fn rule_6_the_tail_is_known_however_much_follows(mut fixture: impl LogFixture) {
+    let log = fixture.open().await;
+    let mut drafts = Drafts::of("followed");
+    let release = drafts.release("a");
+    // Asked for before it has a record.
+    let early = NewEvent { expected: ExpectedTail::At(behind(end(&log).await, 99)), ..drafts.about(&release) };
+    assert_eq!(append_one(&log, early).await, Appended::Conflict { tail: None });
+    for _ in 0..2 {
+        let tail = Some(stored(&append_one(&log, drafts.about(&release)).await));
+        store_in_calls(&log, drafts.many(20_000, 40)).await;
+        let late = NewEvent { expected: ExpectedTail::Empty, ..drafts.about(&release) };
+        assert_eq!(append_one(&log, late).await, Appended::Conflict { tail });
+    }
+}
+
 pub(super) async fn rule_7_events_may_be_sent_again_as_a_whole(mut fixture: impl LogFixture) {
     let log = fixture.open().await;
     let mut drafts = Drafts::of("resent");
