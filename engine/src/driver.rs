@@ -1,12 +1,13 @@
 //! The driver: the log into a projection, from a checkpoint on, one batch a step.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use decklog_schemas::{Outcome, Quarantined, Sequence};
 use sha2::{Digest, Sha256};
 
 use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointStore, Entries, Floor};
-use crate::log::{Log, LogId, ReadError, Scope, Wait};
+use crate::log::{Batch, Log, LogId, ReadError, Scope, Wait};
 use crate::projection::Projection;
 
 /// Folds a log into a projection. It owns the projection: whoever wants to know something asks between two steps.
@@ -120,13 +121,24 @@ impl<L: Log, P: Projection + Default, C: CheckpointStore> Driver<L, P, C> {
 
     /// Reads the next batch and folds it.
     ///
-    /// The future may be dropped while it waits: nothing is folded before the batch is there.
-    ///
     /// # Errors
     /// The log cannot be read, or is not the same log any more.
     pub async fn step(&mut self, wait: Wait) -> Result<Step, DriveError> {
-        let from = Sequence::after(self.floor());
-        let batch = self.log.read(from, &Scope::All, wait).await?;
+        let batch = self.read(wait).await?;
+        self.fold(&batch)
+    }
+
+    /// The reading half of a step, on its own: it may wait for long, and others ask the projection meanwhile.
+    pub fn read(&self, wait: Wait) -> impl Future<Output = Result<Batch, ReadError>> + Send + use<L, P, C> {
+        let (log, from) = (Arc::clone(&self.log), Sequence::after(self.floor()));
+        async move { log.read(from, &Scope::All, wait).await }
+    }
+
+    /// The folding half of a step. The batch is what was read last.
+    ///
+    /// # Errors
+    /// It is of another log, or of one that has lost what it had.
+    pub fn fold(&mut self, batch: &Batch) -> Result<Step, DriveError> {
         let identity = self.identity.get_or_insert_with(|| batch.log.clone());
         if *identity != batch.log {
             return Err(DriveError::Diverged(format!("it was {identity}, and is now {}", batch.log)));
@@ -136,7 +148,7 @@ impl<L: Log, P: Projection + Default, C: CheckpointStore> Driver<L, P, C> {
         }
         let fold = |record| (record_sequence(&record), self.projection.fold(&record));
         let verdicts: Vec<_> = batch.records.iter().map(fold).collect();
-        if let Some(last) = batch.records.iter().last() {
+        if let Some(last) = batch.records.last() {
             self.reached = Some(Reached { sequence: last.sequence, hash: hash_of(&last.bytes) });
             self.unsaved += verdicts.len() as u64;
         }

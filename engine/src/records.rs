@@ -4,10 +4,11 @@ use std::borrow::Cow;
 
 use decklog_schemas::{Record, Sequence};
 
-/// Records in the order of their log; the bytes of all of them lie in one buffer.
+/// Records in the order of their log; the subjects of all of them lie in one buffer, and the events in another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Records {
-    bytes: Vec<u8>,
+    subjects: String,
+    events: Vec<u8>,
     places: Vec<Place>,
 }
 
@@ -15,23 +16,23 @@ pub struct Records {
 struct Place {
     sequence: Sequence,
     recorded: jiff::Timestamp,
-    /// Where the subject begins; the event follows it, and ends where the next subject begins.
-    start: usize,
+    /// Where the subject begins; it ends where the next one begins.
+    subject: usize,
+    /// The same of the event.
     event: usize,
 }
 
 impl Records {
     /// Appends a record.
     pub fn push(&mut self, record: &Record<'_>) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(record.subject.as_bytes());
         self.places.push(Place {
             sequence: record.sequence,
             recorded: record.recorded,
-            start,
-            event: self.bytes.len(),
+            subject: self.subjects.len(),
+            event: self.events.len(),
         });
-        self.bytes.extend_from_slice(&record.bytes);
+        self.subjects.push_str(&record.subject);
+        self.events.extend_from_slice(&record.bytes);
     }
 
     /// How many records there are.
@@ -49,12 +50,18 @@ impl Records {
     /// How many bytes the subjects and events have together.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.bytes.len()
+        self.subjects.len() + self.events.len()
     }
 
     /// The records in their order.
     pub fn iter(&self) -> impl Iterator<Item = Record<'_>> {
         (0..self.places.len()).map(|at| self.at(at))
+    }
+
+    /// The last record.
+    #[must_use]
+    pub fn last(&self) -> Option<Record<'_>> {
+        self.places.len().checked_sub(1).map(|last| self.at(last))
     }
 
     /// The sequence of the last record.
@@ -64,14 +71,15 @@ impl Records {
     }
 
     fn at(&self, at: usize) -> Record<'_> {
-        let Place { sequence, recorded, start, event } = self.places[at];
-        let end = self.places.get(at + 1).map_or(self.bytes.len(), |next| next.start);
+        let Place { sequence, recorded, subject, event } = self.places[at];
+        let next = self.places.get(at + 1);
+        let subject_end = next.map_or(self.subjects.len(), |next| next.subject);
+        let event_end = next.map_or(self.events.len(), |next| next.event);
         Record {
             sequence,
             recorded,
-            // The bytes came from a `str`, so nothing is ever replaced here.
-            subject: String::from_utf8_lossy(&self.bytes[start..event]),
-            bytes: Cow::Borrowed(&self.bytes[event..end]),
+            subject: Cow::Borrowed(&self.subjects[subject..subject_end]),
+            bytes: Cow::Borrowed(&self.events[event..event_end]),
         }
     }
 }

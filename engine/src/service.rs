@@ -191,6 +191,8 @@ where
     /// The log, the checkpoint store or the sink failed. The log still has all that was acknowledged.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> Result<(), ServiceError> {
         self.catch_up(&mut stop).await?;
+        // A read that waits goes on while requests are served: begun anew for each, it would never come to its end.
+        let mut reading = Box::pin(self.driver.read(Wait::ForMore));
         while !*stop.borrow() {
             let due = self.unsaved_since.map(|since| since + CHECKPOINT_AFTER);
             tokio::select! {
@@ -199,7 +201,11 @@ where
                 changed = stop.changed() => if changed.is_err() { break },
                 () = until(due) => self.checkpoint().await?,
                 Some(request) = self.requests.recv() => self.serve(request)?,
-                step = self.driver.step(Wait::ForMore) => self.take(step?).await?,
+                batch = &mut reading => {
+                    let step = self.driver.fold(&batch.map_err(DriveError::from)?)?;
+                    self.take(step).await?;
+                    reading = Box::pin(self.driver.read(Wait::ForMore));
+                }
             }
         }
         self.checkpoint().await

@@ -137,7 +137,10 @@ impl Inventories {
     /// The objects of the selected releases, sorted, with their digest.
     #[must_use]
     pub fn view(&self, selection: &Selection) -> View {
-        let mut releases: Vec<_> = self.releases.iter().filter(|release| selection.holds(&release.key)).collect();
+        let mut releases: Vec<_> = match selection {
+            Selection::Release(key) => self.find(&key.tokens()).map(|at| &self.releases[at]).into_iter().collect(),
+            _ => self.releases.iter().filter(|release| selection.holds(&release.key)).collect(),
+        };
         releases.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         let releases: Vec<ReleaseView> = releases.into_iter().filter_map(view_of).collect();
         View { sequence: self.sequence, digest: digest(&releases), releases }

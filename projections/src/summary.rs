@@ -10,8 +10,7 @@ use crate::inventory::ItemRef;
 /// Says in one line what an event says.
 #[must_use]
 pub fn summary(event: &Event<'_>) -> String {
-    let line = Line(&event.body).to_string();
-    line.replace(['\n', '\r'], " ")
+    Line(&event.body).to_string().replace(char::is_control, " ")
 }
 
 struct Line<'a>(&'a Body<'a>);

@@ -101,7 +101,7 @@ pub struct View {
 pub struct ReleaseView {
     /// The cluster that the release is in.
     pub cluster: String,
-    /// The last sequence that changed the object.
+    /// The last sequence of the release that was folded.
     pub sequence: Sequence,
     /// Where the first event stands that this build does not know: the object may lack what it says.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,9 +1,13 @@
 //! Writing events: the envelope in the order that readers expect, MessagePack or JSON.
 
+use std::convert::Infallible;
+
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::event::{Body, WriterSeq};
+use crate::msgpack::{write_map_head, write_name, write_number, write_text, write_text_head};
 use crate::names::ReleaseKey;
+use crate::time::{RFC3339_BYTES, rfc3339};
 
 /// An event before it is written. Absent attributes are not written at all.
 #[derive(Clone, Debug)]
@@ -30,12 +34,33 @@ pub struct Draft<'a> {
     pub body: Body<'a>,
 }
 
+/// One of the two forms, as far as the attributes go: the map of the event, to which they are added.
+trait Attributes {
+    type Error;
+
+    fn text(&mut self, name: &'static str, value: &str) -> Result<(), Self::Error>;
+
+    fn subject(&mut self, release: &ReleaseKey) -> Result<(), Self::Error>;
+
+    fn time(&mut self, time: &[u8]) -> Result<(), Self::Error>;
+
+    fn number(&mut self, name: &'static str, value: u64) -> Result<(), Self::Error>;
+}
+
+struct Msgpack<'b>(&'b mut Vec<u8>);
+
+struct Json<M>(M);
+
+// === impl Draft ===
+
 impl Draft<'_> {
     /// Appends the MessagePack form, a map with names, to `buffer`.
     pub fn write_msgpack(&self, buffer: &mut Vec<u8>) {
-        let mut serializer = rmp_serde::Serializer::new(buffer).with_struct_map();
-        if let Err(error) = self.serialize(&mut serializer) {
-            unreachable!("an event of strings and numbers does not fail to serialize into memory: {error}");
+        write_map_head(buffer, self.entries());
+        let Ok(()) = self.write_attributes(&mut Msgpack(buffer));
+        write_name(buffer, "data");
+        if let Err(error) = self.body.serialize(&mut rmp_serde::Serializer::new(buffer).with_struct_map()) {
+            unreachable!("a struct of strings and numbers does not fail to serialize into memory: {error}");
         }
     }
 
@@ -49,42 +74,106 @@ impl Draft<'_> {
             }
         }
     }
+
+    /// How many entries the map of the event has, `data` included.
+    fn entries(&self) -> u8 {
+        let optional = [self.release_uid, self.correlation_id, self.trace_parent].iter().flatten().count();
+        let numbers = usize::from(self.writer_seq.is_some()) + usize::from(self.term.is_some());
+        let of_release = if self.release.is_some() { 2 } else { 0 };
+        (6 + of_release + optional + numbers) as u8
+    }
+
+    fn write_attributes<A: Attributes>(&self, map: &mut A) -> Result<(), A::Error> {
+        map.text("specversion", "1.0")?;
+        map.text("id", self.id)?;
+        map.text("source", self.source)?;
+        map.text("type", self.body.event_type().wire())?;
+        if let Some(release) = self.release {
+            map.subject(release)?;
+        }
+        map.time(rfc3339(self.time, &mut [0; RFC3339_BYTES]))?;
+        if let Some(release) = self.release {
+            map.text("cluster", &release.cluster)?;
+        }
+        if let Some(uid) = self.release_uid {
+            map.text("releaseuid", uid)?;
+        }
+        if let Some(number) = self.writer_seq {
+            map.number("writerseq", number.get())?;
+        }
+        if let Some(term) = self.term {
+            map.number("term", term)?;
+        }
+        if let Some(id) = self.correlation_id {
+            map.text("correlationid", id)?;
+        }
+        if let Some(parent) = self.trace_parent {
+            map.text("traceparent", parent)?;
+        }
+        Ok(())
+    }
 }
 
 impl Serialize for Draft<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let optional = [self.release_uid.is_some(), self.writer_seq.is_some(), self.term.is_some()];
-        let context = [self.correlation_id.is_some(), self.trace_parent.is_some()];
-        let present = optional.iter().chain(&context).filter(|present| **present).count();
-        let mut map = serializer.serialize_map(Some(6 + present + if self.release.is_some() { 2 } else { 0 }))?;
-        map.serialize_entry("specversion", "1.0")?;
-        map.serialize_entry("id", self.id)?;
-        map.serialize_entry("source", self.source)?;
-        map.serialize_entry("type", self.body.event_type().wire())?;
-        if let Some(release) = self.release {
-            map.serialize_entry("subject", &format_args!("{}/{}", release.namespace, release.name))?;
-        }
-        map.serialize_entry("time", &format_args!("{}", self.time))?;
-        if let Some(release) = self.release {
-            map.serialize_entry("cluster", &*release.cluster)?;
-        }
-        if let Some(uid) = self.release_uid {
-            map.serialize_entry("releaseuid", uid)?;
-        }
-        if let Some(number) = self.writer_seq {
-            map.serialize_entry("writerseq", &number)?;
-        }
-        if let Some(term) = self.term {
-            map.serialize_entry("term", &term)?;
-        }
-        if let Some(id) = self.correlation_id {
-            map.serialize_entry("correlationid", id)?;
-        }
-        if let Some(parent) = self.trace_parent {
-            map.serialize_entry("traceparent", parent)?;
-        }
-        map.serialize_entry("data", &DataOf(&self.body))?;
-        map.end()
+        let mut map = Json(serializer.serialize_map(Some(usize::from(self.entries())))?);
+        self.write_attributes(&mut map)?;
+        map.0.serialize_entry("data", &DataOf(&self.body))?;
+        map.0.end()
+    }
+}
+
+impl Attributes for Msgpack<'_> {
+    type Error = Infallible;
+
+    #[inline(always)]
+    fn text(&mut self, name: &'static str, value: &str) -> Result<(), Infallible> {
+        write_name(self.0, name);
+        write_text(self.0, value.as_bytes());
+        Ok(())
+    }
+
+    fn subject(&mut self, release: &ReleaseKey) -> Result<(), Infallible> {
+        let (namespace, name) = (release.namespace.as_bytes(), release.name.as_bytes());
+        write_name(self.0, "subject");
+        write_text_head(self.0, namespace.len() + 1 + name.len());
+        self.0.extend_from_slice(namespace);
+        self.0.push(b'/');
+        self.0.extend_from_slice(name);
+        Ok(())
+    }
+
+    fn time(&mut self, time: &[u8]) -> Result<(), Infallible> {
+        write_name(self.0, "time");
+        write_text(self.0, time);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn number(&mut self, name: &'static str, value: u64) -> Result<(), Infallible> {
+        write_name(self.0, name);
+        write_number(self.0, value);
+        Ok(())
+    }
+}
+
+impl<M: SerializeMap> Attributes for Json<M> {
+    type Error = M::Error;
+
+    fn text(&mut self, name: &'static str, value: &str) -> Result<(), M::Error> {
+        self.0.serialize_entry(name, value)
+    }
+
+    fn subject(&mut self, release: &ReleaseKey) -> Result<(), M::Error> {
+        self.0.serialize_entry("subject", &format_args!("{}/{}", release.namespace, release.name))
+    }
+
+    fn time(&mut self, time: &[u8]) -> Result<(), M::Error> {
+        self.0.serialize_entry("time", &String::from_utf8_lossy(time))
+    }
+
+    fn number(&mut self, name: &'static str, value: u64) -> Result<(), M::Error> {
+        self.0.serialize_entry(name, &value)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::event::{Event, EventType, WriterSeq};
+use crate::event::{Body, Event, EventType, WriterSeq};
 use crate::json;
 use crate::msgpack;
 use crate::outcome::{Invalid, Refusal};
@@ -51,12 +51,21 @@ pub(crate) enum Attribute<'a> {
 }
 
 /// The raw `data` of an event.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the usual variant is the large one, and a box would be an allocation an event"
+)]
 pub(crate) enum Data<'a> {
     #[default]
     Absent,
     Json(&'a str),
     MessagePack(&'a [u8]),
+    /// It is of its type, and was read on the way.
+    Read {
+        body: Body<'a>,
+        bytes: &'a [u8],
+    },
 }
 
 /// The bytes are not one CloudEvent within the caps.
@@ -135,28 +144,33 @@ impl<'a> Envelope<'a> {
     /// # Errors
     /// The type is unknown, or a rule of the type is broken: the fold can only ignore such an event.
     pub fn validate(self) -> Result<Event<'a>, Refusal> {
-        let wire = required("type", &self.r#type)?;
+        let wire = required("type", self.r#type)?;
         let Some(event_type) = EventType::from_wire(&wire) else {
             return Err(Refusal::Unsupported(wire.chars().take(128).collect()));
         };
-        let specversion = &*required("specversion", &self.specversion)?;
-        if specversion != "1.0" {
-            return Err(Invalid::new("/specversion", format!("{specversion:?} is not \"1.0\"")).into());
+        let specversion = required("specversion", self.specversion)?;
+        if &*specversion != "1.0" {
+            return Err(Invalid::new("/specversion", format!("{:?} is not \"1.0\"", &*specversion)).into());
         }
         optional("subject", self.subject)?;
         optional("cluster", self.cluster)?;
         optional("correlationid", self.correlationid)?;
         optional("traceparent", self.traceparent)?;
-        let time = required("time", &self.time)?;
+        let time = required("time", self.time)?;
         Ok(Event {
-            id: required("id", &self.id)?,
-            source: required("source", &self.source)?,
+            id: required("id", self.id)?,
+            source: required("source", self.source)?,
             time: Seconds::parse(&time).map_err(|error| Invalid::new("/time", error.to_string()))?,
             release_uid: optional("releaseuid", self.releaseuid)?.filter(|uid| !uid.is_empty()),
             writer_seq: writer_seq(self.writerseq)?,
             term: whole_number("term", self.term)?,
-            body: event_type.read(&self.data)?,
+            body: event_type.read(self.data)?,
         })
+    }
+
+    /// The type, if this build knows it.
+    pub(crate) fn event_type(&self) -> Option<EventType> {
+        self.wire_type().and_then(EventType::from_wire)
     }
 
     /// The `type` attribute, if it is text.
@@ -214,10 +228,10 @@ impl<'a> Envelope<'a> {
     }
 }
 
-fn required<'a>(name: &'static str, attribute: &Attribute<'a>) -> Result<Text<'a>, Invalid> {
+fn required<'a>(name: &'static str, attribute: Attribute<'a>) -> Result<Text<'a>, Invalid> {
     match attribute {
         Attribute::Text(text) if text.is_empty() => Err(Invalid::new(format!("/{name}"), "must not be empty")),
-        Attribute::Text(text) => Ok(text.clone()),
+        Attribute::Text(text) => Ok(text),
         Attribute::Absent => Err(Invalid::new(format!("/{name}"), "is required")),
         other => Err(other.is_not("a string", name)),
     }
@@ -277,7 +291,9 @@ impl<'a> Data<'a> {
         match *self {
             Self::Absent => read_json("{}"),
             Self::Json(text) if text.starts_with('{') => read_json(text),
-            Self::MessagePack(bytes @ [0x80..=0x8f | 0xde | 0xdf, ..]) => read_msgpack(bytes),
+            Self::MessagePack(bytes @ [0x80..=0x8f | 0xde | 0xdf, ..]) | Self::Read { bytes, .. } => {
+                read_msgpack(bytes)
+            }
             Self::Json(_) | Self::MessagePack(_) => Err(Invalid::new("/data", "must be a map")),
         }
     }
@@ -292,11 +308,6 @@ fn read_json<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Invalid> {
 }
 
 fn read_msgpack<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Invalid> {
-    msgpack::read(bytes).map_or_else(|| read_unusual(bytes), Ok)
-}
-
-#[cold]
-fn read_unusual<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Invalid> {
     rmp_serde::from_slice(bytes).or_else(|_| {
         let mut deserializer = rmp_serde::Deserializer::from_read_ref(bytes);
         serde_path_to_error::deserialize(&mut deserializer).map_err(|error| located(&error))

@@ -7,6 +7,7 @@ use schemars::{Schema, SchemaGenerator};
 
 use crate::data::*;
 use crate::envelope::Data;
+use crate::msgpack::{self, Reader};
 use crate::outcome::Invalid;
 use crate::text::Text;
 use crate::time::Seconds;
@@ -115,8 +116,15 @@ macro_rules! event_types {
                 match self { $(Self::$name => concat!($($doc),+).trim_ascii(),)* }
             }
 
-            pub(crate) fn read<'a>(self, data: &Data<'a>) -> Result<Body<'a>, Invalid> {
+            pub(crate) fn read<'a>(self, data: Data<'a>) -> Result<Body<'a>, Invalid> {
+                if let Data::Read { body, .. } = data {
+                    return Ok(body);
+                }
                 match self { $(Self::$name => data.read().map(Body::$name),)* }
+            }
+
+            pub(crate) fn read_msgpack<'a>(self, reader: &mut Reader<'a>) -> Option<Body<'a>> {
+                match self { $(Self::$name => msgpack::read(reader).map(Body::$name),)* }
             }
 
             /// Reads and checks the data of this type from JSON text.
@@ -124,7 +132,7 @@ macro_rules! event_types {
             /// # Errors
             /// A rule of the type is broken.
             pub fn read_json(self, data: &str) -> Result<Body<'_>, Invalid> {
-                self.read(&Data::Json(data))
+                self.read(Data::Json(data))
             }
 
             pub(crate) fn schema(self, generator: &mut SchemaGenerator) -> Schema {

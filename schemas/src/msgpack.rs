@@ -1,17 +1,20 @@
 //! The MessagePack form: one map to an envelope, its data left as bytes. Nothing is allocated.
 
 mod fields;
+mod write;
 
 use rmp::Marker;
 
 use crate::envelope::{Attribute, Data, Envelope, MAX_DEPTH, Malformed};
+use crate::event::EventType;
 use crate::text::Text;
 
 pub(crate) use self::fields::read;
+pub(crate) use self::write::{write_map_head, write_name, write_number, write_text, write_text_head};
 
 /// Reads one map with string keys and nothing behind it.
 pub(crate) fn envelope(bytes: &[u8]) -> Result<Envelope<'_>, Malformed> {
-    let mut reader = Reader { bytes, at: 0 };
+    let mut reader = Reader::new(bytes);
     let mut envelope = Envelope::default();
     let mut has_data = false;
     let Token::Map(entries) = reader.token()? else {
@@ -23,32 +26,37 @@ pub(crate) fn envelope(bytes: &[u8]) -> Result<Envelope<'_>, Malformed> {
             if std::mem::replace(&mut has_data, true) {
                 return Err(twice(name));
             }
-            let raw = reader.value(1)?;
-            envelope.data = if raw == [NIL] { Data::Absent } else { Data::MessagePack(raw) };
+            envelope.data = reader.data(envelope.event_type())?;
         } else if let Some(attribute) = envelope.attribute(name) {
             if !matches!(attribute, Attribute::Absent) {
                 return Err(twice(name));
             }
             *attribute = reader.attribute()?;
         } else {
+            reader.check(name)?;
             reader.pass(1)?;
         }
     }
-    if reader.at < bytes.len() { Err(Malformed::Trailing { offset: reader.at }) } else { Ok(envelope) }
+    if reader.rest.is_empty() { Ok(envelope) } else { Err(Malformed::Trailing { offset: reader.at() }) }
 }
 
 /// How many bytes the first MessagePack map of a stream has; none if the bytes do not hold it whole.
 #[must_use]
 pub fn split_msgpack(bytes: &[u8]) -> Option<usize> {
-    Reader { bytes, at: 0 }.value(0).ok().map(<[u8]>::len)
+    Reader::new(bytes).value(0).ok().map(<[u8]>::len)
 }
 
 const NIL: u8 = 0xc0;
 
 /// A cursor over the bytes of one event.
-struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
+pub(crate) struct Reader<'a> {
+    rest: &'a [u8],
+    /// How many maps are open, while data is read.
+    depth: usize,
+    /// The last name of a field, while data is read.
+    name: &'a [u8],
+    /// How many bytes there were at the start.
+    size: usize,
 }
 
 /// One step of MessagePack: a whole scalar, or the head of a list or map with its number of entries.
@@ -64,18 +72,32 @@ enum Token<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A string as the key of an entry.
+    fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes, depth: 1, name: b"", size: bytes.len() }
+    }
+
+    /// How many bytes were read.
+    fn at(&self) -> usize {
+        self.size - self.rest.len()
+    }
+
+    /// The string that an entry begins with, not yet checked to be UTF-8.
     fn key(&mut self) -> Result<&'a [u8], Malformed> {
-        let offset = self.at;
-        let Token::Text(name) = self.token()? else {
-            return Err(Malformed::MessagePack { offset, problem: "a map key is not a string" });
-        };
-        self.check(name)?;
-        Ok(name)
+        let offset = self.at();
+        if let Some(name) = self.short_text() {
+            return Ok(name);
+        }
+        match self.token()? {
+            Token::Text(name) => Ok(name),
+            _ => Err(Malformed::MessagePack { offset, problem: "a map key is not a string" }),
+        }
     }
 
     fn attribute(&mut self) -> Result<Attribute<'a>, Malformed> {
-        let start = self.at;
+        if let Some(text) = self.short_text() {
+            return Ok(Attribute::Text(Text::from(self.utf8(text)?)));
+        }
+        let start = self.rest;
         Ok(match self.token()? {
             Token::Text(text) => Attribute::Text(Text::from(self.utf8(text)?)),
             Token::Unsigned(number) => Attribute::Unsigned(number),
@@ -83,23 +105,44 @@ impl<'a> Reader<'a> {
             Token::Nil => Attribute::Absent,
             Token::Scalar(word) => Attribute::Other(word),
             token @ (Token::List(_) | Token::Map(_)) => {
-                self.at = start;
+                self.rest = start;
                 self.pass(1)?;
                 Attribute::Other(if matches!(token, Token::List(_)) { "a list" } else { "a map" })
             }
         })
     }
 
-    /// Passes over one value that stands `depth` levels deep, and returns its bytes.
-    fn value(&mut self, depth: usize) -> Result<&'a [u8], Malformed> {
-        let start = self.at;
-        self.pass(depth)?;
-        Ok(&self.bytes[start..self.at])
+    /// Data of a type that is known by now is read on the way; this is the usual order. Else it is passed over.
+    fn data(&mut self, event_type: Option<EventType>) -> Result<Data<'a>, Malformed> {
+        let start = self.rest;
+        if let Some(body) = event_type.and_then(|event_type| event_type.read_msgpack(self)) {
+            let bytes = &start[..start.len() - self.rest.len()];
+            return Ok(Data::Read { body, bytes });
+        }
+        self.rest = start;
+        let bytes = self.value(1)?;
+        Ok(if bytes == [NIL] { Data::Absent } else { Data::MessagePack(bytes) })
     }
 
-    /// Passes over one value that stands `depth` levels deep. It recurses, and never deeper than [`MAX_DEPTH`].
+    /// Passes over one value that stands `depth` levels deep, and returns its bytes.
+    fn value(&mut self, depth: usize) -> Result<&'a [u8], Malformed> {
+        let start = self.rest;
+        self.pass(depth)?;
+        Ok(&start[..start.len() - self.rest.len()])
+    }
+
+    /// Passes over one value that stands `depth` levels deep.
+    #[inline]
     fn pass(&mut self, depth: usize) -> Result<(), Malformed> {
-        let offset = self.at;
+        match self.short_text() {
+            Some(text) => self.check(text),
+            None => self.pass_other(depth),
+        }
+    }
+
+    /// It recurses, and never deeper than [`MAX_DEPTH`].
+    fn pass_other(&mut self, depth: usize) -> Result<(), Malformed> {
+        let offset = self.at();
         let token = self.token()?;
         if let Token::List(_) | Token::Map(_) = token
             && depth >= MAX_DEPTH
@@ -115,7 +158,8 @@ impl<'a> Reader<'a> {
             }
             Token::Map(entries) => {
                 for _ in 0..entries {
-                    self.key()?;
+                    let key = self.key()?;
+                    self.check(key)?;
                     self.pass(depth + 1)?;
                 }
             }
@@ -131,7 +175,20 @@ impl<'a> Reader<'a> {
 
     fn utf8<'t>(&self, text: &'t [u8]) -> Result<&'t str, Malformed> {
         std::str::from_utf8(text)
-            .map_err(|_| Malformed::MessagePack { offset: self.at - text.len(), problem: "a string is not UTF-8" })
+            .map_err(|_| Malformed::MessagePack { offset: self.at() - text.len(), problem: "a string is not UTF-8" })
+    }
+
+    /// The string that is next if it has less than 256 bytes: a key, and nearly every value.
+    #[inline]
+    fn short_text(&mut self) -> Option<&'a [u8]> {
+        let (length, rest) = match self.rest {
+            [marker @ 0xa0..=0xbf, rest @ ..] => (*marker - 0xa0, rest),
+            [0xd9, length, rest @ ..] => (*length, rest),
+            _ => return None,
+        };
+        let (text, rest) = rest.split_at_checked(usize::from(length))?;
+        self.rest = rest;
+        Some(text)
     }
 
     fn token(&mut self) -> Result<Token<'a>, Malformed> {
@@ -194,17 +251,14 @@ impl<'a> Reader<'a> {
     }
 
     fn take(&mut self, length: u64) -> Result<&'a [u8], Malformed> {
-        let rest = &self.bytes[self.at..];
-        let length = usize::try_from(length).ok().filter(|length| *length <= rest.len());
-        let Some(length) = length else {
-            return Err(self.problem("the event is cut off"));
-        };
-        self.at += length;
-        Ok(&rest[..length])
+        let taken = usize::try_from(length).ok().and_then(|length| self.rest.split_at_checked(length));
+        let Some((taken, rest)) = taken else { return Err(self.problem("the event is cut off")) };
+        self.rest = rest;
+        Ok(taken)
     }
 
     fn problem(&self, problem: &'static str) -> Malformed {
-        Malformed::MessagePack { offset: self.at, problem }
+        Malformed::MessagePack { offset: self.at(), problem }
     }
 }
 

@@ -43,7 +43,7 @@ pub struct ReleaseTokens<'a>(&'a str);
 
 /// The longest subject that is made, in bytes. A NATS server ends the connection of a client that sends a line of more
 /// than 4,096, headers and all. Kubernetes' longest names fit, also with every dot in them escaped.
-pub const MAX_SUBJECT_BYTES: usize = 2048;
+pub const MAX_SUBJECT_BYTES: usize = 1024;
 
 /// The event says of no release which one it is about.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -143,14 +143,13 @@ impl<'a> Subject<'a> {
     pub fn parse(subject: &'a str) -> Option<Self> {
         let rest = subject.strip_prefix(PREFIX)?.strip_prefix('.')?;
         if let Some(rest) = rest.strip_prefix("release.") {
-            let (rest, event_type) = rest.rsplit_once('.')?;
-            let (release, domain) = rest.rsplit_once('.')?;
-            let mut tokens = release.split('.');
-            let three = (0..3).all(|_| tokens.next().is_some_and(|token| !token.is_empty()));
-            return (three && tokens.next().is_none()).then_some(Self::Release {
-                release: ReleaseTokens(release),
-                domain,
-                event_type,
+            let mut dots = rest.bytes().enumerate().filter(|(_, byte)| *byte == b'.').map(|(at, _)| at);
+            let [cluster, namespace, name, domain] = [dots.next()?, dots.next()?, dots.next()?, dots.next()?];
+            let has_empty = cluster == 0 || namespace == cluster + 1 || name == namespace + 1;
+            return (!has_empty && dots.next().is_none()).then(|| Self::Release {
+                release: ReleaseTokens(&rest[..name]),
+                domain: &rest[name + 1..domain],
+                event_type: &rest[domain + 1..],
             });
         }
         let rest = rest.strip_prefix("deployment.")?;
@@ -177,12 +176,13 @@ impl<'a> ReleaseTokens<'a> {
 
     /// Whether these are the tokens of this release.
     pub(crate) fn name(self, cluster: &str, namespace: &str, release: &str) -> bool {
-        if !self.0.contains('%') {
-            // Nothing in the tokens is escaped, so they stand for themselves.
-            let mut tokens = self.0.split('.');
-            return [cluster, namespace, release].into_iter().all(|name| tokens.next() == Some(name));
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'*' | b'>' | b'/' | b'\\' | b'%');
+        if !self.0.bytes().all(is_plain) {
+            return self.0 == release_tokens(cluster, namespace, release);
         }
-        self.0 == release_tokens(cluster, namespace, release)
+        // Nothing in the tokens is escaped or would have to be, so they stand for themselves.
+        let behind = |text: &'a str, name| text.strip_prefix(name)?.strip_prefix('.');
+        behind(self.0, cluster).and_then(|rest| behind(rest, namespace)) == Some(release)
     }
 }
 
@@ -211,7 +211,9 @@ pub(crate) fn deployment_fits(wire: Option<&str>) -> bool {
 }
 
 fn known_domain(wire: Option<&str>) -> Option<Domain> {
-    wire.and_then(bare_name).and_then(EventType::from_name).map(EventType::domain)
+    // A type of another version has the domain of its name.
+    let known = |wire| EventType::from_wire(wire).or_else(|| EventType::from_name(bare_name(wire)?));
+    wire.and_then(known).map(EventType::domain)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::fmt;
 
 use jiff::SignedDuration;
 use jiff::civil::{Date, DateTime, Time as Clock, date};
+use jiff::tz::Offset;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -104,6 +105,51 @@ impl JsonSchema for Seconds {
     }
 }
 
+const YEAR_0: jiff::Timestamp = jiff::Timestamp::constant(-62_167_219_200, 0);
+
+/// How many bytes a timestamp has at the most.
+pub(crate) const RFC3339_BYTES: usize = 30;
+
+/// The timestamp as it prints, in a buffer instead of an allocation of its own. A time before the year 0 has no
+/// RFC 3339 form, and counts as its beginning.
+#[inline]
+pub(crate) fn rfc3339(timestamp: jiff::Timestamp, buffer: &mut [u8; RFC3339_BYTES]) -> &[u8] {
+    let time = Offset::UTC.to_datetime(timestamp.max(YEAR_0));
+    *buffer = *b"0000-00-00T00:00:00.000000000Z";
+    let century = time.year() / 100;
+    let parts = [time.month(), time.day(), time.hour(), time.minute(), time.second()];
+    buffer[..2].copy_from_slice(&two_digits(century as i8));
+    buffer[2..4].copy_from_slice(&two_digits((time.year() - 100 * century) as i8));
+    for (place, part) in (5..).step_by(3).zip(parts) {
+        buffer[place..place + 2].copy_from_slice(&two_digits(part));
+    }
+    let mut fraction = time.subsec_nanosecond().unsigned_abs();
+    if fraction == 0 {
+        buffer[19] = b'Z';
+        return &buffer[..20];
+    }
+    let mut end = 29;
+    while fraction.is_multiple_of(1_000) {
+        fraction /= 1_000;
+        end -= 3;
+    }
+    while fraction.is_multiple_of(10) {
+        fraction /= 10;
+        end -= 1;
+    }
+    buffer[end] = b'Z';
+    for digit in buffer[20..end].iter_mut().rev() {
+        *digit = b'0' + (fraction % 10) as u8;
+        fraction /= 10;
+    }
+    &buffer[..=end]
+}
+
+fn two_digits(number: i8) -> [u8; 2] {
+    let number = number.unsigned_abs();
+    [b'0' + number / 10, b'0' + number % 10]
+}
+
 struct Moment {
     second: i64,
     nanosecond: u32,
@@ -188,6 +234,17 @@ mod tests {
         check("9999-12-31T23:59:59Z", Some("9999-12-31T23:59:59Z"));
         check("0000-01-01T00:00:00Z", Some("0000-01-01T00:00:00Z"));
         check("1969-12-31T23:59:59.9Z", Some("1969-12-31T23:59:59Z"));
+    }
+
+    #[test]
+    fn timestamps_are_written_as_they_print() {
+        let seconds = [0, -1, 1_772_445_605, 951_782_399, -62_167_219_200, 253_402_207_200];
+        for second in seconds {
+            for nanosecond in [0, 1, 500_000_000, 123_000_000, 10_000, 999_999_999] {
+                let timestamp = jiff::Timestamp::new(second, nanosecond).unwrap();
+                assert_eq!(str::from_utf8(rfc3339(timestamp, &mut [0; RFC3339_BYTES])).unwrap(), timestamp.to_string());
+            }
+        }
     }
 
     #[test]

@@ -61,6 +61,9 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "DECKLOG_LOG_LEVEL says how much is told on standard error: error, warn, info, debug. [default: info]"
+)]
 pub(crate) struct UpArgs {
     /// Folder of the embedded log, created if it is missing [env: DECKLOG_LOG] [default: ~/.local/share/decklog]
     #[arg(long, value_name = "DIR", value_parser = clap::value_parser!(PathBuf))]

@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::args::{AtArgs, Format};
 use crate::config::Config;
 use crate::exit::{Answer, Failure};
-use crate::output::{self, Table, Tone, tinted};
+use crate::output::{self, Cell, Table, Tone};
 use crate::source::Source;
 use crate::yaml;
 
@@ -35,9 +35,9 @@ pub(crate) async fn run(args: AtArgs, config: &Config) -> Result<Answer, Error> 
     let until = source.resolve(args.at)?;
     let view = source.view(selection.clone(), until).await?;
     if let Some(Until::Sequence(asked)) = until
-        && Some(asked) > view.sequence
+        && Some(asked) > view.sequence.max(source.last())
     {
-        let tail = view.sequence.map_or(0, Sequence::get);
+        let tail = view.sequence.max(source.last()).map_or(0, Sequence::get);
         output::complain(&format!("warning: the log ends at sequence {tail}, before {asked}"));
     }
     if view.releases.is_empty() {
@@ -113,7 +113,7 @@ fn one(view: &View, release: &ReleaseView) -> Result<String, Error> {
     if let Some(shard) = metadata.labels.get(SHARD_LABEL) {
         writeln!(text, "Shard:     {shard}")?;
     }
-    writeln!(text, "Changed:   at sequence {}", release.sequence)?;
+    writeln!(text, "Events:    folded up to sequence {}", release.sequence)?;
     writeln!(text, "Digest:    sha256:{}\n", view.digest)?;
     let fields = &release.object.fields;
     let by = |pointer: String| release.provenance.get(&pointer).map_or_else(String::new, ToString::to_string);
@@ -157,36 +157,38 @@ fn in_waves(items: &[InventoryItem]) -> Vec<(usize, &InventoryItem)> {
     rows
 }
 
-fn item_cells(item: &InventoryItem, sequences: String) -> Vec<String> {
+fn item_cells(item: &InventoryItem, sequences: String) -> Vec<Cell> {
     let own = |text: &Option<String>| text.clone().unwrap_or_default();
     let is_behind = item.assessed_render_ref.is_some() && item.assessed_render_ref != item.render_ref;
     let assessed = own(&item.assessed_render_ref);
     vec![
-        item.wave.map_or_else(String::new, |wave| wave.to_string()),
-        item.kind.clone(),
-        item.namespace.clone(),
-        item.name.clone(),
-        own(&item.render_ref),
-        item.state.map_or_else(|| tinted("-", Tone::Dim), |state| tinted(state.as_str(), tone_of_health(state))),
-        if is_behind { tinted(&assessed, Tone::Waiting) } else { assessed },
-        time(item.first_unhealthy),
-        sequences,
-        own(&item.message),
+        item.wave.map_or_else(String::new, |wave| wave.to_string()).into(),
+        item.kind.clone().into(),
+        item.namespace.clone().into(),
+        item.name.clone().into(),
+        own(&item.render_ref).into(),
+        match item.state {
+            Some(state) => Cell::tinted(state.as_str(), tone_of_health(state)),
+            None => Cell::tinted("-", Tone::Dim),
+        },
+        if is_behind { Cell::tinted(&assessed, Tone::Waiting) } else { assessed.into() },
+        time(item.first_unhealthy).into(),
+        sequences.into(),
+        own(&item.message).into(),
     ]
 }
 
-fn hook_cells(hook: &InventoryHook, sequence: String) -> Vec<String> {
-    let state = hook.state.map_or_else(String::new, |state| tinted(&format!("{state:?}"), tone_of_hook(state)));
+fn hook_cells(hook: &InventoryHook, sequence: String) -> Vec<Cell> {
     vec![
-        hook.phase.to_string(),
-        hook.name.clone(),
-        format!("{}/{}", hook.kind, hook.workload_name),
-        hook.render_ref.clone(),
-        state,
-        time(hook.created_at),
-        time(hook.finished_at),
-        sequence,
-        hook.message.clone().unwrap_or_default(),
+        hook.phase.as_str().into(),
+        hook.name.clone().into(),
+        format!("{}/{}", hook.kind, hook.workload_name).into(),
+        hook.render_ref.clone().into(),
+        hook.state.map_or_else(|| "".into(), |state| Cell::tinted(&format!("{state:?}"), tone_of_hook(state))),
+        time(hook.created_at).into(),
+        time(hook.finished_at).into(),
+        sequence.into(),
+        hook.message.clone().unwrap_or_default().into(),
     ]
 }
 
@@ -196,14 +198,14 @@ fn list(view: &View) -> Result<String, Error> {
         let (metadata, fields) = (&release.object.metadata, &release.object.fields);
         let healthy = fields.inventory.iter().filter(|item| item.state == Some(Health::Healthy)).count();
         table.row([
-            release.cluster.clone(),
-            metadata.namespace.clone(),
-            metadata.name.clone(),
-            metadata.labels.get(SHARD_LABEL).cloned().unwrap_or_default(),
-            fields.inventory.len().to_string(),
-            format!("{healthy}/{}", fields.inventory.len()),
-            fields.hooks.len().to_string(),
-            release.sequence.to_string(),
+            release.cluster.clone().into(),
+            metadata.namespace.clone().into(),
+            metadata.name.clone().into(),
+            metadata.labels.get(SHARD_LABEL).cloned().unwrap_or_default().into(),
+            fields.inventory.len().to_string().into(),
+            format!("{healthy}/{}", fields.inventory.len()).into(),
+            fields.hooks.len().to_string().into(),
+            release.sequence.to_string().into(),
         ]);
     }
     let sequence = view.sequence.map_or(0, decklog_schemas::Sequence::get);

@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Error};
-use decklog_engine::ingest::{Check, ingest};
+use decklog_engine::ingest::{Check, IngestError, ingest};
 use decklog_http::client::Client;
 use decklog_schemas::answer::{EmitAnswer, EmitStatus, OutcomeWord};
 use decklog_schemas::{DEFAULT_CLUSTER, EventType};
@@ -66,15 +66,11 @@ impl Target {
     async fn append(&mut self, events: Vec<Vec<u8>>, check: Check) -> Result<Vec<EmitAnswer>, Error> {
         match self {
             Self::Running(client) => Ok(client.append(&events, check).await?),
-            Self::Own(engine) => {
-                let handle = engine.handle.clone();
-                tokio::select! {
-                    // If the engine ends, its own error says more than that it has ended.
-                    biased;
-                    ended = engine.ended() => Err(ended.err().unwrap_or_else(|| Failure::unreachable("the engine has stopped"))),
-                    answers = ingest(&handle, events, check) => Ok(answers?),
-                }
-            }
+            Self::Own(engine) => match ingest(&engine.handle, events, check).await {
+                // The engine's own error says more than that it has ended.
+                Err(IngestError::Stopped(stopped)) => Err(engine.ended().await.err().unwrap_or_else(|| stopped.into())),
+                answers => Ok(answers?),
+            },
         }
     }
 
@@ -110,6 +106,12 @@ fn input_of(args: &EmitArgs, cluster: &str) -> Result<Input, Error> {
     if let Some(event_type) = EventType::from_name(&args.what) {
         let event = flags::event(event_type, cluster, args.release.as_deref(), &args.event)?;
         return Ok(Input::one(event));
+    }
+    if let Some(flag) = flags::first_given(&args.event) {
+        return Err(Failure::usage(format!(
+            "{flag} is for one event from flags, and {:?} is no event type",
+            args.what
+        )));
     }
     if let Some(second) = &args.release {
         let known: Vec<_> = EventType::ALL.iter().map(|known| known.name()).collect();

@@ -1,5 +1,6 @@
 //! The folder of an embedded log: log, checkpoint and inventories in it, and the engine that runs over them.
 
+use std::collections::HashSet;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use anyhow::{Context as _, Error};
 use decklog_engine::driver::{DriveError, Driver, ReplayReason, Start};
 use decklog_engine::service::{Handle, Service, ServiceError, Sink, SinkError};
 use decklog_projections::inventory::Inventories;
-use decklog_schemas::inventory::ReleaseInventory;
+use decklog_schemas::inventory::{GROUP, KIND, ReleaseInventory, VERSION};
 use decklog_schemas::{ReleaseKey, escape};
 use decklog_sled::{SledCheckpoints, SledLog};
 use sha2::{Digest as _, Sha256};
@@ -84,7 +85,7 @@ impl Engine {
 
 /// A log is never created anew over a checkpoint: it would answer as if nothing had been.
 fn refuse_vanished_log(folder: &Path) -> Result<(), Error> {
-    if folder.join(LOG).exists() || !folder.join(CHECKPOINT).exists() {
+    if folder.join(LOG).join("sled/db").exists() || !folder.join(CHECKPOINT).join("store/db").exists() {
         return Ok(());
     }
     Err(Failure::diverged(format!(
@@ -133,14 +134,23 @@ impl Sink<Inventories> for Folder {
             return Ok(());
         }
         let mut keys = inventories.take_changed();
-        if std::mem::replace(&mut self.is_first, false) {
+        let is_first = std::mem::replace(&mut self.is_first, false);
+        if is_first {
             keys = inventories.keys().cloned().collect();
         }
         let objects: Vec<_> = keys.into_iter().map(|key| (self.path(&key), inventories.object(&key))).collect();
-        if objects.is_empty() {
+        if objects.is_empty() && !is_first {
             return Ok(());
         }
+        let root = self.root.clone();
         let written = tokio::task::spawn_blocking(move || {
+            if is_first {
+                let known = objects.iter().map(|(path, _)| path.as_path()).collect();
+                remove_strangers(&root, &known).map_err(|error| SinkError {
+                    attempt: format!("cannot look through {}", root.display()),
+                    source: error.into(),
+                })?;
+            }
             objects.into_iter().try_for_each(|(path, object)| {
                 write(&path, object.as_ref()).map_err(|error| SinkError {
                     attempt: format!("cannot write {}", path.display()),
@@ -174,6 +184,30 @@ fn file_name(name: &str) -> String {
     let hash = Sha256::digest(name.as_bytes());
     let hash = hash.iter().take(8).fold(String::new(), |hash, byte| hash + &format!("{byte:02x}"));
     format!("{}~{hash}", &name[..NAME_BYTES])
+}
+
+/// Removes the YAML files of releases that the log does not know, such as those of a log that was here before.
+fn remove_strangers(folder: &Path, known: &HashSet<&Path>) -> io::Result<()> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            remove_strangers(&path, known)?;
+        } else if is_ours(&path)? && !known.contains(path.as_path()) {
+            std::fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether we wrote a file: nobody else's is removed, whatever somebody took for a folder of ours.
+fn is_ours(path: &Path) -> io::Result<bool> {
+    let is_yaml = path.extension().is_some_and(|extension| extension == "yaml");
+    Ok(is_yaml && std::fs::read(path)?.starts_with(format!("apiVersion: {GROUP}/{VERSION}\nkind: {KIND}\n").as_bytes()))
 }
 
 /// Puts the file in line with the object; a file that is right already is not touched.

@@ -36,15 +36,45 @@ pub(crate) struct Table {
     text: String,
 }
 
+/// A cell: text that came from an event is shown, and never steers the terminal.
+pub(crate) struct Cell(String);
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self(harmless(&text))
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self(harmless(text))
+    }
+}
+
+impl Cell {
+    /// Text in the colour of its tone.
+    pub(crate) fn tinted(text: &str, tone: Tone) -> Self {
+        Self(tinted(&harmless(text), tone))
+    }
+}
+
+/// Text without the characters that move the cursor, change colours or turn the direction of writing.
+fn harmless(text: &str) -> String {
+    let steers = |c: char| {
+        c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().map(|c| if steers(c) { ' ' } else { c }).collect()
+}
+
 impl Table {
     pub(crate) fn new(header: &[&str]) -> Self {
         let mut table = Self { text: String::new() };
-        table.row(header.iter().map(|cell| (*cell).to_owned()));
+        table.row(header.iter().map(|cell| Cell::from(*cell)));
         table
     }
 
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let cells: Vec<_> = cells.into_iter().map(|cell| cell.replace(['\t', '\n', '\r'], " ")).collect();
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+        let cells: Vec<_> = cells.into_iter().map(|Cell(text)| text).collect();
         self.text.push_str(&cells.join("\t"));
         self.text.push('\n');
     }

@@ -9,12 +9,12 @@ use anyhow::Error;
 use decklog_engine::log::Scope;
 use decklog_engine::replay::{Replayed, Until, replay, replay_records};
 use decklog_engine::{Projection, Records};
-use decklog_http::client::{Client, ConnectError};
+use decklog_http::client::{Client, ClientError, ConnectError};
 use decklog_projections::inventory::{Inventories, Selection};
 use decklog_projections::timeline::Timeline;
-use decklog_schemas::ReleaseKey;
 use decklog_schemas::answer::{TimelineEntry, View};
 use decklog_schemas::subject::Subject;
+use decklog_schemas::{ReleaseKey, Sequence};
 use decklog_sled::{OpenCheckpointsError, OpenError, SledLog};
 
 use crate::exit::Failure;
@@ -71,6 +71,14 @@ impl Source {
     /// A moment in terms of this log.
     pub(crate) fn resolve(&self, moment: Option<Moment>) -> Result<Option<Until>, Error> {
         moment.map(|moment| moment.resolve(&self.clock())).transpose()
+    }
+
+    /// The last sequence, where it is at hand.
+    pub(crate) fn last(&self) -> Option<Sequence> {
+        match self {
+            Self::Lines(records) => records.last_sequence(),
+            Self::Running(_) | Self::Folder(_) => None,
+        }
     }
 
     /// The state of the selected releases at a moment.
@@ -200,6 +208,8 @@ async fn connect(folder: &Path) -> Result<Option<Client>, Error> {
     let pinged = tokio::time::timeout(PING_WITHIN, client.ping()).await;
     match pinged {
         Ok(Ok(())) => Ok(Some(client)),
+        // It has ended while we asked.
+        Ok(Err(ClientError::NotReachable(_))) => Ok(None),
         Ok(Err(error)) => {
             Err(Failure::unreachable(format!("what listens on {} is no `decklog up`: {error}", socket.display())))
         }

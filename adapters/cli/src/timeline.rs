@@ -7,7 +7,7 @@ use decklog_schemas::{DEFAULT_CLUSTER, ReleaseKey, Seconds};
 use crate::args::{Format, TimelineArgs};
 use crate::config::Config;
 use crate::exit::Answer;
-use crate::output::{self, Table, Tone, tinted};
+use crate::output::{self, Cell, Table, Tone};
 use crate::source::Source;
 use crate::yaml;
 
@@ -51,12 +51,12 @@ pub(crate) fn table(entries: &[TimelineEntry]) -> Result<String, Error> {
     for entry in entries {
         let name = entry.r#type.strip_prefix("dev.decklog.").unwrap_or(&entry.r#type);
         let mut cells = vec![
-            entry.sequence.to_string(),
-            seconds(&entry.recorded),
-            entry.time.as_deref().map_or_else(String::new, seconds),
-            name.strip_suffix(".v1").unwrap_or(name).to_owned(),
+            entry.sequence.to_string().into(),
+            seconds(&entry.recorded).into(),
+            entry.time.as_deref().map_or_else(String::new, seconds).into(),
+            name.strip_suffix(".v1").unwrap_or(name).into(),
             outcome(entry),
-            entry.summary.clone(),
+            entry.summary.clone().into(),
         ];
         if !has_own_clock {
             cells.remove(1);
@@ -75,11 +75,11 @@ fn seconds(text: &str) -> String {
     moment(Some(text)).map_or_else(|| text.to_owned(), |seconds| seconds.to_string())
 }
 
-fn outcome(entry: &TimelineEntry) -> String {
+fn outcome(entry: &TimelineEntry) -> Cell {
     match (entry.outcome, entry.reason) {
-        (OutcomeWord::Folded, _) => "folded".to_owned(),
-        (OutcomeWord::Ignored, Some(reason)) => tinted(reason.as_str(), Tone::Waiting),
-        (OutcomeWord::Ignored, None) => tinted("ignored", Tone::Waiting),
-        (OutcomeWord::Quarantined, _) => tinted("quarantined", Tone::Bad),
+        (OutcomeWord::Folded, _) => "folded".into(),
+        (OutcomeWord::Ignored, Some(reason)) => Cell::tinted(reason.as_str(), Tone::Waiting),
+        (OutcomeWord::Ignored, None) => Cell::tinted("ignored", Tone::Waiting),
+        (OutcomeWord::Quarantined, _) => Cell::tinted("quarantined", Tone::Bad),
     }
 }

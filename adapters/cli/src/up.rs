@@ -1,8 +1,10 @@
 //! `decklog up`: the embedded engine in the foreground, until it is told to stop.
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Error};
+use decklog_projections::inventory::Inventories;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
@@ -27,8 +29,16 @@ pub(crate) async fn run(args: UpArgs, config: &Config) -> Result<Answer, Error> 
     let (stop, stopped) = watch::channel(false);
     let router = decklog_http::server::router(engine.handle.clone());
     let mut server = tokio::spawn(decklog_http::server::serve(listener, router, stopped));
-    tracing::info!(data = %folder.display(), socket = %socket.display(), "Ready");
+    let handle = engine.handle.clone();
+    let ready = async || {
+        // The engine answers once it has caught up with the log; if it ends before, it says so itself.
+        if handle.ask(|_: &mut Inventories| ()).await.is_ok() {
+            tracing::info!(data = %folder.display(), socket = %socket.display(), "Ready");
+        }
+        std::future::pending::<Infallible>().await
+    };
     let ended = tokio::select! {
+        never = ready() => match never {},
         name = signals.next() => {
             tracing::info!(signal = name, "Stopping");
             Ok(())
@@ -41,8 +51,9 @@ pub(crate) async fn run(args: UpArgs, config: &Config) -> Result<Answer, Error> 
     if !server.is_finished() {
         server.await.map_err(Error::from)??;
     }
-    let stopped = engine.stop().await;
-    remove_socket(&socket)?;
+    // The socket goes while the folder is still ours: whoever takes it next binds a socket of its own.
+    let removed = remove_socket(&socket);
+    let stopped = engine.stop().await.and(removed);
     ended.and(stopped).map(|()| Answer::Yes)
 }
 

@@ -38,3 +38,25 @@ impl Ids {
         self.places.insert_unique(hash, Place { hash, sequence }, |place| place.hash);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_ids_are_known_and_the_oldest_forgotten() {
+        let mut ids = Ids::default();
+        let mut last = None;
+        for number in 1..=5 * DEDUPE_WINDOW as u64 / 2 {
+            let sequence = Sequence::after(last);
+            ids.note(&number.to_string(), sequence);
+            last = Some(sequence);
+            assert!(ids.places.len() <= 2 * DEDUPE_WINDOW);
+            // At every moment, also right after it has forgotten some, the oldest id of the window is known.
+            if let Some(oldest) = (number + 1).checked_sub(DEDUPE_WINDOW as u64).and_then(Sequence::new) {
+                assert_eq!(ids.candidates(&oldest.to_string()), [oldest]);
+            }
+        }
+        assert_eq!(ids.candidates("1"), []);
+    }
+}

@@ -39,7 +39,7 @@ pub enum OpenError {
     },
     /// The log has lost what it acknowledged, or cannot be read.
     #[error(
-        "the log in {} is damaged at sequence {sequence}: {problem}; it was not changed and takes no events: \
+        "the log in {} is damaged at sequence {sequence}: {problem}; it takes no events: \
          restore the folder from a copy", dir.display()
     )]
     Damaged {

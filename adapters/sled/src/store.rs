@@ -50,9 +50,9 @@ impl Store {
     pub(crate) fn block_of(&self, sequence: Sequence) -> Result<Block, Trouble> {
         let found = self.io.call("read an event", || self.events.get_lt(event_key(sequence.next())));
         let found = found.map_err(|error| at(sequence, error))?;
-        let (key, value) = found.ok_or_else(|| missing(sequence, sequence))?;
+        let (key, value) = found.ok_or_else(|| missing(sequence))?;
         let block = self.block(&key, value, sequence)?;
-        if block.last() < sequence { Err(missing(sequence, sequence)) } else { Ok(block) }
+        if block.last() < sequence { Err(missing(sequence)) } else { Ok(block) }
     }
 
     /// Shows the records from one sequence to another, each and in order, until told to stop.
@@ -76,14 +76,14 @@ impl Store {
             }
             let next = block.last().next();
             if expected != next {
-                return Err(missing(expected, block.last()));
+                return Err(missing(expected));
             }
             if next > to {
                 return Ok(());
             }
             // By its key and not by an iterator: sled's cache counts a page after some 64 looks, and keeps it until then.
             let found = self.io.call("read the events", || self.events.get(event_key(next)));
-            let value = found.map_err(|error| at(next, error))?.ok_or_else(|| missing(next, to))?;
+            let value = found.map_err(|error| at(next, error))?.ok_or_else(|| missing(next))?;
             block = self.whole(next, value, next)?;
         }
     }
@@ -263,13 +263,8 @@ fn at(sequence: Sequence, error: IoError) -> Trouble {
     if error.is_damage() { Trouble::Damaged { sequence, problem: error.words() } } else { Trouble::Failed(error) }
 }
 
-fn missing(from: Sequence, until: Sequence) -> Trouble {
-    let problem = if until > from {
-        format!("the records from {from} to {until} are not all there")
-    } else {
-        "the record is missing".to_owned()
-    };
-    Trouble::Damaged { sequence: from, problem }
+fn missing(sequence: Sequence) -> Trouble {
+    Trouble::Damaged { sequence, problem: "the record is missing".to_owned() }
 }
 
 fn event_key(first: Sequence) -> [u8; 8] {

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::block::{Block, Draft, Stored};
 use crate::head::{Head, Reached};
 use crate::ids::Ids;
-use crate::index::{Recent, SEGMENT, last_of, release_of, segment_of, sequence_at};
+use crate::index::{Recent, SEGMENT, release_of, sequence_at};
 use crate::io::IoError;
 use crate::log::{Open, Shared};
 use crate::open::checksum_of;
@@ -283,10 +283,6 @@ impl Group {
                 let full = draft.replace(Draft::starting_with(&record));
                 self.blocks.extend(full.map(Draft::finish));
             }
-        }
-        // A block is of one segment.
-        if sequence == last_of(segment_of(sequence)) {
-            self.blocks.extend(self.draft.take().map(Draft::finish));
         }
         self.ids.push(id);
     }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use decklog_engine::checkpoint::{Checkpoint, CheckpointStore, Entries, Floor};
+use decklog_engine::checkpoint::{Change, Checkpoint, CheckpointStore, Entries, Floor};
 use decklog_engine::log::{AppendError, Appended, ExpectedTail, Log, LogId, NewEvent, Scope, Wait};
 use decklog_schemas::{Record, ReleaseKey, Sequence};
 use decklog_sled::{Faults, Moment, OpenCheckpointsError, OpenError, SledCheckpoints, SledLog};
@@ -250,33 +250,29 @@ impl History {
     /// Saves and loads until something fails, and once more after that.
     async fn use_store(&mut self, mut store: SledCheckpoints) {
         for _ in 0..2 {
-            let saved = self.save(&mut store).await;
-            match store.load().await {
-                Ok(loaded) => self.assert_known(&loaded),
-                Err(_) => return,
-            }
-            if !saved {
-                let _ = self.save(&mut store).await;
-                return;
+            // A save of changes builds upon what the store holds.
+            let Ok(before) = store.load().await else { return };
+            self.assert_known(&before);
+            let number = self.states.len() as u64;
+            let entries = match number.is_multiple_of(2) {
+                true => Entries::Changed(changes(number)),
+                false => Entries::All(changes(number)),
+            };
+            if !self.save(&mut store, before, entries).await {
+                // What it holds is not known now, and all entries can be saved whatever that is.
+                let all = Entries::All(changes(self.states.len() as u64));
+                let saved = self.save(&mut store, None, all).await;
+                return if saved {
+                    self.assert_known(&store.load().await.unwrap())
+                };
             }
         }
     }
 
-    async fn save(&mut self, store: &mut SledCheckpoints) -> bool {
-        let number = self.states.len() as u64;
-        let changes: Vec<_> = (0..6_u64)
-            .filter(|key| number % 3 == 1 || (key + number).is_multiple_of(2))
-            .map(|key| (vec![key as u8], (key + number != 7).then(|| vec![number as u8; key as usize * 3_000])))
-            .collect();
-        let entries = if number % 3 == 1 { Entries::All(changes) } else { Entries::Changed(changes) };
-        // A save builds upon what the store holds: after a failed one, that is what it loads.
-        let before = match store.load().await {
-            Ok(before) => before,
-            Err(_) => return false,
-        };
-        self.assert_known(&before);
-        self.states.push(Some(after(before, floor(number), &entries)));
-        let saved = store.save(floor(number), entries).await.is_ok();
+    async fn save(&mut self, store: &mut SledCheckpoints, before: Option<Checkpoint>, entries: Entries) -> bool {
+        let floor = floor(self.states.len() as u64);
+        self.states.push(Some(after(before, floor.clone(), &entries)));
+        let saved = store.save(floor, entries).await.is_ok();
         if saved {
             self.acknowledged = self.states.len() - 1;
         }
@@ -297,6 +293,13 @@ impl History {
         self.assert_known(&loaded);
         self.acknowledged = self.states.iter().rposition(|state| *state == loaded).unwrap();
     }
+}
+
+/// Of every two saves one is large, and the other leaves so little that the store is worth being compacted.
+fn changes(number: u64) -> Vec<Change> {
+    let value = |key: u64| vec![number as u8; if number.is_multiple_of(2) { 1 } else { key as usize * 3_000 }];
+    let keys = (0..6).filter(|key: &u64| number % 4 != 3 || key.is_multiple_of(2));
+    keys.map(|key| (vec![key as u8], (key + number != 7).then(|| value(key)))).collect()
 }
 
 fn after(before: Option<Checkpoint>, floor: Floor, entries: &Entries) -> Checkpoint {

@@ -25,7 +25,7 @@ pub(crate) struct SavedMemory {
     writers: Vec<Writer>,
     ids: Vec<Box<str>>,
     terms: Terms,
-    incarnation: Incarnation,
+    incarnation: SavedIncarnation,
 }
 
 /// The highest `writerseq` of one source.
@@ -42,6 +42,7 @@ struct Ids {
     known: Table<Id>,
 }
 
+/// An id of an event, or a uid of a release.
 #[derive(Clone, Debug)]
 struct Id(Box<str>);
 
@@ -50,8 +51,14 @@ struct Id(Box<str>);
 struct Terms([Option<u64>; 7]);
 
 /// Which incarnation of the release is live.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 struct Incarnation {
+    status: Status,
+    gone: Table<Id>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct SavedIncarnation {
     status: Status,
     gone: Vec<Box<str>>,
 }
@@ -105,7 +112,10 @@ impl Memory {
             writers: self.writers.rows().to_vec(),
             ids: self.ids.oldest_first.iter().cloned().collect(),
             terms: self.terms.clone(),
-            incarnation: self.incarnation.clone(),
+            incarnation: SavedIncarnation {
+                status: self.incarnation.status.clone(),
+                gone: self.incarnation.gone.rows().iter().map(|Id(uid)| uid.clone()).collect(),
+            },
         }
     }
 
@@ -127,7 +137,9 @@ impl From<SavedMemory> for Memory {
         for id in saved.ids {
             ids.push(id);
         }
-        Self { writers: saved.writers.into_iter().collect(), ids, terms: saved.terms, incarnation: saved.incarnation }
+        let SavedIncarnation { status, gone } = saved.incarnation;
+        let incarnation = Incarnation { status, gone: gone.into_iter().map(Id).collect() };
+        Self { writers: saved.writers.into_iter().collect(), ids, terms: saved.terms, incarnation }
     }
 }
 
@@ -168,7 +180,7 @@ impl Terms {
 
 impl Incarnation {
     fn admit(&mut self, uid: Option<&str>, opens_anew: bool) -> Result<Admission, Reason> {
-        if uid.is_some_and(|uid| self.gone.iter().any(|gone| **gone == *uid)) {
+        if uid.is_some_and(|uid| self.is_gone(uid)) {
             return Err(Reason::StaleIncarnation);
         }
         match (&mut self.status, uid) {
@@ -193,8 +205,12 @@ impl Incarnation {
     /// Ends the live incarnation; its uid is gone for good.
     fn end(&mut self, then: Status) {
         if let Status::Live(Some(uid)) = std::mem::replace(&mut self.status, then) {
-            self.gone.push(uid);
+            self.gone.insert(Id(uid));
         }
+    }
+
+    fn is_gone(&self, uid: &str) -> bool {
+        self.gone.find(hash(&[uid]), |gone| *gone.0 == *uid).is_some()
     }
 }
 

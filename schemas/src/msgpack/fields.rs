@@ -7,16 +7,15 @@ use serde::{Deserialize, forward_to_deserialize_any};
 
 use super::{NIL, Reader, Token};
 
-/// Reads a value that was passed over before, so that it is whole and not too deep. None if it is not of the type, or
-/// written in an unusual way: rmp-serde then reads it again, and says what is wrong if anything is. Whatever is read
-/// here, it reads alike.
-pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
-    T::deserialize(&mut Reader { bytes, at: 0 }).ok()
+/// Reads the next value, and checks all that passing over it does. None if it is not of the type, or written in an
+/// unusual way: rmp-serde then reads it, and says what is wrong if anything is. Whatever is read here, it reads alike.
+pub(crate) fn read<'a, T: Deserialize<'a>>(reader: &mut Reader<'a>) -> Option<T> {
+    T::deserialize(reader).ok()
 }
 
 /// The value is for rmp-serde.
 #[derive(Debug)]
-pub(super) struct Unusual;
+pub(crate) struct Unusual;
 
 struct Entries<'r, 'a> {
     reader: &'r mut Reader<'a>,
@@ -27,18 +26,26 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
     type Error = Unusual;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unusual> {
+        if let Some(text) = self.short_text() {
+            return visitor.visit_borrowed_str(std::str::from_utf8(text).map_err(|_| Unusual)?);
+        }
         match self.token().map_err(|_| Unusual)? {
             Token::Text(text) => visitor.visit_borrowed_str(std::str::from_utf8(text).map_err(|_| Unusual)?),
             Token::Unsigned(number) => visitor.visit_u64(number),
             Token::Negative(number) => visitor.visit_i64(number),
-            Token::Map(entries) => visitor.visit_map(Entries { reader: self, left: entries }),
+            Token::Map(entries) => {
+                self.depth += 1;
+                let value = visitor.visit_map(Entries { reader: self, left: entries })?;
+                self.depth -= 1;
+                Ok(value)
+            }
             Token::Nil | Token::Scalar(_) | Token::List(_) => Err(Unusual),
         }
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unusual> {
-        if self.bytes.get(self.at) == Some(&NIL) {
-            self.at += 1;
+        if let [NIL, rest @ ..] = self.rest {
+            self.rest = rest;
             visitor.visit_none()
         } else {
             visitor.visit_some(self)
@@ -51,11 +58,12 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
 
     /// Names of fields are compared as bytes: one that is known is UTF-8.
     fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unusual> {
-        visitor.visit_borrowed_bytes(self.key().map_err(|_| Unusual)?)
+        self.name = self.key().map_err(|_| Unusual)?;
+        visitor.visit_borrowed_bytes(self.name)
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unusual> {
-        self.pass(0).map_err(|_| Unusual)?;
+        self.check(self.name).and_then(|()| self.pass(self.depth)).map_err(|_| Unusual)?;
         visitor.visit_unit()
     }
 

@@ -63,7 +63,7 @@ fn a_release_is_named_by_namespace_and_name() {
     let event = with("/subject", Some(json!(format!("shop/{longest}n"))));
     check_place(
         &event,
-        &format!("/subject: makes, with cluster and type, a subject of 2049 bytes where 2048 are the most, {wanted}"),
+        &format!("/subject: makes, with cluster and type, a subject of 1025 bytes where 1024 are the most, {wanted}"),
     );
 }
 

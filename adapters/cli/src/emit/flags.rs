@@ -46,6 +46,23 @@ pub(crate) fn event(
     Ok(bytes)
 }
 
+/// A flag of an event that was given, whatever the event.
+pub(crate) fn first_given(flags: &EventFlags) -> Option<&'static str> {
+    let of_envelope = [
+        ("-n", flags.namespace.is_some()),
+        ("--cluster", flags.cluster.is_some()),
+        ("--release-uid", flags.release_uid.is_some()),
+        ("--id", flags.id.is_some()),
+        ("--source", flags.source.is_some()),
+        ("--time", flags.time.is_some()),
+        ("--writer-seq", flags.writer_seq.is_some()),
+        ("--term", flags.term.is_some()),
+        ("--correlation-id", flags.correlation_id.is_some()),
+    ];
+    let of_data = given(flags).map(|given| given.first().map(|(flag, _)| *flag)).unwrap_or(Some("a flag"));
+    of_envelope.iter().find(|(_, is_given)| *is_given).map(|(flag, _)| *flag).or(of_data)
+}
+
 /// A flag that a type takes, the field that it fills (a path), and what if it is not given.
 type Field = (&'static str, &'static str, Use);
 

@@ -79,7 +79,11 @@ impl Input {
     }
 
     fn has_more(&self) -> bool {
-        if self.is_msgpack { !self.reader.buffer().is_empty() } else { self.reader.buffer().contains(&b'\n') }
+        if self.is_msgpack {
+            split_msgpack(self.reader.buffer()).is_some()
+        } else {
+            self.reader.buffer().contains(&b'\n')
+        }
     }
 
     /// The next line, without its end. Of one that is longer than any event only the beginning is kept.

@@ -2,7 +2,7 @@
 //!
 //! 1. `store.fresh` is filled beside `store`. 2. `store` becomes `store.old`. 3. `store.fresh` becomes `store`.
 //! 4. `store.old` is removed. Whatever step the process dies at, [`finish`] knows from the names which of them counts:
-//!    `store`, and if there is none, `store.fresh`, which is complete then.
+//!    `store`, and if there is none, `store.old`, which is complete.
 
 use std::path::Path;
 
@@ -22,8 +22,7 @@ const BATCH: usize = 1024 * 1024;
 pub(super) fn finish(io: &Io, dir: &Path) -> Result<(), IoError> {
     let there = |name: &str| io.call("look into the folder", || dir.join(name).try_exists());
     if !there(STORE)? && there(OLD)? {
-        let complete = if there(FRESH)? { FRESH } else { OLD };
-        io.call("rename the store", || std::fs::rename(dir.join(complete), dir.join(STORE)))?;
+        io.call("rename the store", || std::fs::rename(dir.join(OLD), dir.join(STORE)))?;
     }
     for leftover in [FRESH, OLD] {
         if there(leftover)? {
