@@ -40,10 +40,21 @@ pub(crate) fn envelope(bytes: &[u8]) -> Result<Envelope<'_>, Malformed> {
     if reader.rest.is_empty() { Ok(envelope) } else { Err(Malformed::Trailing { offset: reader.at() }) }
 }
 
-/// How many bytes the first MessagePack map of a stream has; none if the bytes do not hold it whole.
+/// How many bytes the first MessagePack value of a stream has, whatever is in it; none if the bytes do not hold it whole,
+/// or are no MessagePack.
 #[must_use]
 pub fn split_msgpack(bytes: &[u8]) -> Option<usize> {
-    Reader::new(bytes).value(0).ok().map(<[u8]>::len)
+    // Values yet to come: lists and maps add theirs, so that nothing recurses however deep they are.
+    let (mut reader, mut left) = (Reader::new(bytes), 1_u64);
+    while left > 0 {
+        let inside = match reader.token().ok()? {
+            Token::List(entries) => u64::from(entries),
+            Token::Map(entries) => 2 * u64::from(entries),
+            _ => 0,
+        };
+        left = left - 1 + inside;
+    }
+    Some(reader.at())
 }
 
 const NIL: u8 = 0xc0;

@@ -1,7 +1,7 @@
 //! How the benches measure: peer and product in turn, in ABBA order, judged by the median of the ratios of their pairs.
 //!
 //! Each round is a pair of peer and product, and then a pair of the peer and itself; every other round has the product
-//! first. If the median of the peer's ratio to itself is outside of [`SOUND`], the machine was too noisy and the figure
+//! first. If the median of the peer's ratio to itself is outside of 0.93 to 1.07, the machine was too noisy and the figure
 //! is void. Without `--bench`, which `cargo bench` passes and `cargo test` does not, each run is small and nothing is
 //! judged: it only shows that the bench still works.
 

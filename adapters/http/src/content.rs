@@ -2,7 +2,7 @@
 
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
-use rmp::Marker;
+use decklog_schemas::split_msgpack;
 use serde_json::value::RawValue;
 
 use crate::failure::Failure;
@@ -125,76 +125,12 @@ fn maps(body: &[u8]) -> Result<Vec<&[u8]>, Failure> {
         if !matches!(rest.first(), Some(0x80..=0x8f | 0xde | 0xdf)) {
             return Err(bad("no MessagePack map begins here"));
         }
-        let end = end_of_value(rest).ok_or_else(|| bad("the MessagePack map does not end"))?;
+        let end = split_msgpack(rest).ok_or_else(|| bad("the MessagePack map does not end"))?;
         let (event, behind) = rest.split_at(end);
         events.push(event);
         rest = behind;
     }
     Ok(events)
-}
-
-/// Where the MessagePack value ends that begins the bytes; none if they are cut off, or no MessagePack.
-fn end_of_value(bytes: &[u8]) -> Option<usize> {
-    // Values yet to come: lists and maps add theirs, so that nothing recurses however deep they are.
-    let (mut at, mut left) = (0_usize, 1_u64);
-    while left > 0 {
-        let Head { size, values } = Head::of(bytes.get(at..)?)?;
-        at = at.checked_add(size)?;
-        left = left - 1 + values;
-    }
-    (at <= bytes.len()).then_some(at)
-}
-
-/// The head of a value: its size with that of a scalar's content, and how many values come behind it.
-struct Head {
-    size: usize,
-    values: u64,
-}
-
-impl Head {
-    fn of(bytes: &[u8]) -> Option<Self> {
-        let (first, rest) = bytes.split_first()?;
-        let number = |width: usize| -> Option<u64> {
-            let digits = rest.get(..width)?;
-            Some(digits.iter().fold(0, |sum, &digit| sum << 8 | u64::from(digit)))
-        };
-        let scalar = |size: usize| Some(Self { size, values: 0 });
-        let text = |width: usize, more: usize| {
-            let length = usize::try_from(number(width)?).ok()?;
-            scalar(length.checked_add(1 + width + more)?)
-        };
-        let list = |width: usize, of: u64| {
-            let values = number(width)? * of;
-            Some(Self { size: 1 + width, values })
-        };
-        let fixed = |values: u8, of: u64| Some(Self { size: 1, values: u64::from(values) * of });
-        match Marker::from_u8(*first) {
-            Marker::FixPos(_) | Marker::FixNeg(_) | Marker::Null => scalar(1),
-            Marker::True | Marker::False => scalar(1),
-            Marker::U8 | Marker::I8 => scalar(2),
-            Marker::U16 | Marker::I16 | Marker::FixExt1 => scalar(3),
-            Marker::FixExt2 => scalar(4),
-            Marker::U32 | Marker::I32 | Marker::F32 => scalar(5),
-            Marker::FixExt4 => scalar(6),
-            Marker::U64 | Marker::I64 | Marker::F64 => scalar(9),
-            Marker::FixExt8 => scalar(10),
-            Marker::FixExt16 => scalar(18),
-            Marker::FixStr(length) => scalar(1 + usize::from(length)),
-            Marker::Str8 | Marker::Bin8 => text(1, 0),
-            Marker::Str16 | Marker::Bin16 => text(2, 0),
-            Marker::Str32 | Marker::Bin32 => text(4, 0),
-            Marker::Ext8 => text(1, 1),
-            Marker::Ext16 => text(2, 1),
-            Marker::Ext32 => text(4, 1),
-            Marker::FixArray(values) => fixed(values, 1),
-            Marker::Array16 => list(2, 1),
-            Marker::Array32 => list(4, 1),
-            Marker::FixMap(entries) => fixed(entries, 2),
-            Marker::Map16 => list(2, 2),
-            Marker::Map32 => list(4, 2),
-            Marker::Reserved => None,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ const QUEUE: usize = 64;
 ///
 /// A log that has lost a record that it acknowledged does not open, or says so when the place is read; it is never
 /// taken for a shorter one. All of its work is done on threads where blocking is allowed; only dropping it blocks, until
-/// what was appended is written. About 100 MB of it are kept in memory, however long it is.
+/// what was appended is written. It needs up to some 150 MB of memory, however long it is.
 ///
 /// It takes ids and subjects of up to 1,024 bytes and events of up to [`decklog_schemas::MAX_EVENT_BYTES`].
 #[derive(Debug)]

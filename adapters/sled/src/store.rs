@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use decklog_schemas::Sequence;
 use sled::{Batch, Db, IVec, Tree};
 
-use crate::block::{Block, Stored};
+use crate::block::{Block, PIECE, Stored};
 use crate::index::{self, Found, Places, first_of, last_of, release_of, segment_of, sequence_at};
 use crate::io::{Io, IoError};
 
@@ -120,6 +120,13 @@ impl Store {
 
     /// Writes blocks, in batches of which each is there whole or not at all, and the earlier ones before the later.
     pub(crate) fn write(&self, blocks: &[Block]) -> Result<(), IoError> {
+        if let [block] = blocks
+            && block.size() <= PIECE
+        {
+            // One value is whole without a batch, which costs sled two more writes.
+            let insert = || self.events.insert(event_key(block.first), block.pieces().next().unwrap_or_default());
+            return self.io.call("write an event", insert).map(|_| ());
+        }
         let (mut batch, mut size) = (Batch::default(), 0);
         for (at, block) in blocks.iter().enumerate() {
             for (number, piece) in (0..).zip(block.pieces()) {
