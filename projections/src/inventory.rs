@@ -8,6 +8,7 @@ mod object;
 mod release;
 mod saved;
 mod strings;
+mod uid;
 
 use decklog_engine::checkpoint::Change;
 use decklog_engine::{Projection, RestoreError};

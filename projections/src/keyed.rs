@@ -20,7 +20,7 @@ pub(crate) struct Table<T> {
 }
 
 /// The hash of a key of several parts. It orders nothing and is stored nowhere.
-pub(crate) fn hash(parts: &[&str]) -> u64 {
+pub(crate) fn hash<T: Hash + ?Sized>(parts: &[&T]) -> u64 {
     let mut hasher = FixedState::default().build_hasher();
     for part in parts {
         part.hash(&mut hasher);

@@ -36,6 +36,8 @@ pub struct Envelope<'a> {
     pub(crate) correlationid: Attribute<'a>,
     pub(crate) traceparent: Attribute<'a>,
     pub(crate) data: Data<'a>,
+    /// What `data` says, where the codec has read it already.
+    pub(crate) body: Option<Body<'a>>,
 }
 
 /// The value of a context attribute; `null` counts as absent, as CloudEvents has it.
@@ -51,21 +53,12 @@ pub(crate) enum Attribute<'a> {
 }
 
 /// The raw `data` of an event.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the usual variant is the large one, and a box would be an allocation an event"
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Data<'a> {
     #[default]
     Absent,
     Json(&'a str),
     MessagePack(&'a [u8]),
-    /// It is of its type, and was read on the way.
-    Read {
-        body: Body<'a>,
-        bytes: &'a [u8],
-    },
 }
 
 /// The bytes are not one CloudEvent within the caps.
@@ -164,7 +157,10 @@ impl<'a> Envelope<'a> {
             release_uid: optional("releaseuid", self.releaseuid)?.filter(|uid| !uid.is_empty()),
             writer_seq: writer_seq(self.writerseq)?,
             term: whole_number("term", self.term)?,
-            body: event_type.read(self.data)?,
+            body: match self.body {
+                Some(body) => body,
+                None => event_type.read(&self.data)?,
+            },
         })
     }
 
@@ -291,9 +287,7 @@ impl<'a> Data<'a> {
         match *self {
             Self::Absent => read_json("{}"),
             Self::Json(text) if text.starts_with('{') => read_json(text),
-            Self::MessagePack(bytes @ [0x80..=0x8f | 0xde | 0xdf, ..]) | Self::Read { bytes, .. } => {
-                read_msgpack(bytes)
-            }
+            Self::MessagePack(bytes @ [0x80..=0x8f | 0xde | 0xdf, ..]) => read_msgpack(bytes),
             Self::Json(_) | Self::MessagePack(_) => Err(Invalid::new("/data", "must be a map")),
         }
     }

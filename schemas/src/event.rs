@@ -116,10 +116,7 @@ macro_rules! event_types {
                 match self { $(Self::$name => concat!($($doc),+).trim_ascii(),)* }
             }
 
-            pub(crate) fn read<'a>(self, data: Data<'a>) -> Result<Body<'a>, Invalid> {
-                if let Data::Read { body, .. } = data {
-                    return Ok(body);
-                }
+            pub(crate) fn read<'a>(self, data: &Data<'a>) -> Result<Body<'a>, Invalid> {
                 match self { $(Self::$name => data.read().map(Body::$name),)* }
             }
 
@@ -132,7 +129,7 @@ macro_rules! event_types {
             /// # Errors
             /// A rule of the type is broken.
             pub fn read_json(self, data: &str) -> Result<Body<'_>, Invalid> {
-                self.read(Data::Json(data))
+                self.read(&Data::Json(data))
             }
 
             pub(crate) fn schema(self, generator: &mut SchemaGenerator) -> Schema {

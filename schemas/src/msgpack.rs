@@ -3,10 +3,10 @@
 mod fields;
 mod write;
 
+use ascii::AsciiStr;
 use rmp::Marker;
 
 use crate::envelope::{Attribute, Data, Envelope, MAX_DEPTH, Malformed};
-use crate::event::EventType;
 use crate::text::Text;
 
 pub(crate) use self::fields::read;
@@ -26,14 +26,22 @@ pub(crate) fn envelope(bytes: &[u8]) -> Result<Envelope<'_>, Malformed> {
             if std::mem::replace(&mut has_data, true) {
                 return Err(twice(name));
             }
-            envelope.data = reader.data(envelope.event_type())?;
+            let start = reader.rest;
+            // Data of a type that is known by now, as is usual, is read on the way; that checks all of it.
+            envelope.body = envelope.event_type().and_then(|event_type| event_type.read_msgpack(&mut reader));
+            if envelope.body.is_none() {
+                reader.rest = start;
+                reader.pass(1)?;
+            }
+            let bytes = &start[..start.len() - reader.rest.len()];
+            envelope.data = if bytes == [NIL] { Data::Absent } else { Data::MessagePack(bytes) };
         } else if let Some(attribute) = envelope.attribute(name) {
             if !matches!(attribute, Attribute::Absent) {
                 return Err(twice(name));
             }
             *attribute = reader.attribute()?;
         } else {
-            reader.check(name)?;
+            reader.utf8(name)?;
             reader.pass(1)?;
         }
     }
@@ -123,30 +131,11 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Data of a type that is known by now is read on the way; this is the usual order. Else it is passed over.
-    fn data(&mut self, event_type: Option<EventType>) -> Result<Data<'a>, Malformed> {
-        let start = self.rest;
-        if let Some(body) = event_type.and_then(|event_type| event_type.read_msgpack(self)) {
-            let bytes = &start[..start.len() - self.rest.len()];
-            return Ok(Data::Read { body, bytes });
-        }
-        self.rest = start;
-        let bytes = self.value(1)?;
-        Ok(if bytes == [NIL] { Data::Absent } else { Data::MessagePack(bytes) })
-    }
-
-    /// Passes over one value that stands `depth` levels deep, and returns its bytes.
-    fn value(&mut self, depth: usize) -> Result<&'a [u8], Malformed> {
-        let start = self.rest;
-        self.pass(depth)?;
-        Ok(&start[..start.len() - self.rest.len()])
-    }
-
     /// Passes over one value that stands `depth` levels deep.
     #[inline]
     fn pass(&mut self, depth: usize) -> Result<(), Malformed> {
         match self.short_text() {
-            Some(text) => self.check(text),
+            Some(text) => self.utf8(text).map(drop),
             None => self.pass_other(depth),
         }
     }
@@ -161,7 +150,7 @@ impl<'a> Reader<'a> {
             return Err(Malformed::TooDeep { offset });
         }
         match token {
-            Token::Text(text) => self.check(text)?,
+            Token::Text(text) => drop(self.utf8(text)?),
             Token::List(entries) => {
                 for _ in 0..entries {
                     self.pass(depth + 1)?;
@@ -170,7 +159,7 @@ impl<'a> Reader<'a> {
             Token::Map(entries) => {
                 for _ in 0..entries {
                     let key = self.key()?;
-                    self.check(key)?;
+                    self.utf8(key)?;
                     self.pass(depth + 1)?;
                 }
             }
@@ -179,13 +168,12 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The string that was read just now, if it is one. Most are ASCII, which is told faster.
-    fn check(&self, text: &[u8]) -> Result<(), Malformed> {
-        if text.is_ascii() { Ok(()) } else { self.utf8(text).map(drop) }
-    }
-
+    /// The string that was read just now, if it is one. Nearly all are ASCII: looking for that alone first takes a fifth
+    /// off the time of a whole event.
     fn utf8<'t>(&self, text: &'t [u8]) -> Result<&'t str, Malformed> {
-        std::str::from_utf8(text)
+        let ascii = AsciiStr::from_ascii(text).map(AsciiStr::as_str);
+        ascii
+            .or_else(|_| std::str::from_utf8(text))
             .map_err(|_| Malformed::MessagePack { offset: self.at() - text.len(), problem: "a string is not UTF-8" })
     }
 

@@ -143,10 +143,16 @@ impl<'a> Subject<'a> {
     pub fn parse(subject: &'a str) -> Option<Self> {
         let rest = subject.strip_prefix(PREFIX)?.strip_prefix('.')?;
         if let Some(rest) = rest.strip_prefix("release.") {
-            let mut dots = rest.bytes().enumerate().filter(|(_, byte)| *byte == b'.').map(|(at, _)| at);
-            let [cluster, namespace, name, domain] = [dots.next()?, dots.next()?, dots.next()?, dots.next()?];
+            let (mut ends, mut dots) = ([0; 4], 0);
+            for (at, byte) in rest.bytes().enumerate() {
+                if byte == b'.' {
+                    *ends.get_mut(dots)? = at;
+                    dots += 1;
+                }
+            }
+            let [cluster, namespace, name, domain] = ends;
             let has_empty = cluster == 0 || namespace == cluster + 1 || name == namespace + 1;
-            return (!has_empty && dots.next().is_none()).then(|| Self::Release {
+            return (dots == ends.len() && !has_empty).then(|| Self::Release {
                 release: ReleaseTokens(&rest[..name]),
                 domain: &rest[name + 1..domain],
                 event_type: &rest[domain + 1..],

@@ -25,7 +25,7 @@ const TESTS: &str = "decklog-tests";
 
 /// The crates that decklog-schemas pulls in, whoever names them.
 const SCHEMAS_USE: &str = "
-    dyn-clone itoa jiff jiff-core memchr num-traits percent-encoding ref-cast rmp rmp-serde
+    ascii dyn-clone itoa jiff jiff-core memchr num-traits percent-encoding ref-cast rmp rmp-serde
     schemars serde serde_core serde_json serde_path_to_error thiserror zmij";
 
 /// What decklog-engine pulls in besides.

@@ -16,7 +16,7 @@ use decklog_schemas::Sequence;
 use decklog_sled::{Faults, SledCheckpoints, SledLog};
 
 /// How often each writer is killed.
-const KILLS: u64 = 20;
+const KILLS: u64 = 12;
 
 /// How many entries a checkpoint has.
 const ENTRIES: u64 = 30;

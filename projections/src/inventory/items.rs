@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::At;
 use super::held::Waiting;
-use super::strings::{ItemKey, ItemRef, Recent, message};
-use crate::keyed::{Keyed, Table, forget, hash, position, relocate};
+use super::strings::{ItemKey, ItemRef, Recent, message, share_at_hand};
+use super::uid::Uid;
+use crate::keyed::{Keyed, Table, forget, position, relocate};
 
 /// One object of the release.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -19,7 +20,7 @@ pub(crate) struct Row {
     pub(crate) version: Arc<str>,
     pub(crate) render: Arc<str>,
     pub(crate) wave: i64,
-    pub(crate) uid: Option<Box<str>>,
+    pub(crate) uid: Option<Uid>,
     pub(crate) health: Option<HealthOf>,
     /// Set version, render and wave.
     pub(crate) applied_by: Sequence,
@@ -44,7 +45,7 @@ pub(crate) struct HealthOf {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct HeldHealth {
     key: ItemKey,
-    uid: Option<Box<str>>,
+    uid: Option<Uid>,
     assessment: Assessment,
     since: Sequence,
 }
@@ -71,16 +72,17 @@ pub(crate) struct Items {
 impl Items {
     pub(crate) fn applied(&mut self, event: &ItemApplied<'_>, at: At) -> Result<(), Reason> {
         let key = ItemRef::from(&event.item);
+        let uid = event.uid.as_deref().map(Uid::from);
         let found = self.at_key(key);
-        let moved = self.moved(found, event.uid.as_deref()).map(|moved| self.remove(moved));
+        let moved = self.moved(found, uid.as_ref()).map(|moved| self.remove(moved));
         // Taking a row out may have moved the one that was found.
         let found = if moved.is_some() { self.at_key(key) } else { found };
         let position = found.unwrap_or_else(|| {
-            let row = self.new_row(key, event, at);
+            let row = self.new_row(key, uid.clone(), event, at);
             self.insert(row)
         });
         if found.is_some() || moved.is_some() {
-            self.update(position, event, moved, at);
+            self.update(position, uid, event, moved, at);
         }
         self.fold_held(position);
         Ok(())
@@ -92,7 +94,8 @@ impl Items {
             self.drop_held(key);
             return Err(Reason::UnknownItem);
         };
-        if differ(event.uid.as_deref(), self.rows.row(position).uid.as_deref()) {
+        let uid = event.uid.as_deref().map(Uid::from);
+        if differ(uid.as_ref(), self.rows.row(position).uid.as_ref()) {
             return Err(Reason::StaleUid);
         }
         self.remove(position);
@@ -102,24 +105,23 @@ impl Items {
 
     pub(crate) fn assessed(&mut self, event: &HealthAssessed<'_>, at: At) -> Result<(), Reason> {
         let key = ItemRef::from(&event.item);
-        let uid = event.uid.as_deref();
-        let position = uid.and_then(|uid| self.at_uid(uid)).or_else(|| self.at_key(key));
+        let uid = event.uid.as_deref().map(Uid::from);
+        let position = uid.as_ref().and_then(|uid| self.at_uid(uid)).or_else(|| self.at_key(key));
         let Some(position) = position else {
-            let assessment = self.assessment(event, at);
-            let uid = uid.map(Box::from);
+            let assessment = Assessment::of(event, self.recent.share(&event.assessed_render_ref), at);
             self.held.hold(HeldHealth { key: key.to_key(), uid, assessment, since: at.sequence });
             return Err(Reason::UnknownItem);
         };
         let row = self.rows.row(position);
-        if differ(uid, row.uid.as_deref()) {
+        if differ(uid.as_ref(), row.uid.as_ref()) {
             return Err(Reason::StaleUid);
         }
         let is_assessed = row.health.as_ref().is_some_and(|health| health.assessed == row.render);
         if is_assessed && *event.assessed_render_ref != *row.render {
             return Err(Reason::StaleRender);
         }
-        let assessment = self.assessment(event, at);
-        self.rows.row_mut(position).assess(assessment);
+        let render = share_at_hand(&mut self.recent, &row.render, &event.assessed_render_ref);
+        self.rows.row_mut(position).assess(Assessment::of(event, render, at));
         Ok(())
     }
 
@@ -146,36 +148,35 @@ impl Items {
     }
 
     /// The same object under another key. No two rows have one uid, so the row that was found is not looked for again.
-    fn moved(&self, found: Option<usize>, uid: Option<&str>) -> Option<usize> {
+    fn moved(&self, found: Option<usize>, uid: Option<&Uid>) -> Option<usize> {
         let uid = uid?;
-        if found.is_some_and(|found| self.rows.row(found).uid.as_deref() == Some(uid)) {
+        if found.is_some_and(|found| self.rows.row(found).uid.as_ref() == Some(uid)) {
             return None;
         }
         self.at_uid(uid)
     }
 
-    fn new_row(&mut self, key: ItemRef<'_>, event: &ItemApplied<'_>, at: At) -> Row {
+    fn new_row(&mut self, key: ItemRef<'_>, uid: Option<Uid>, event: &ItemApplied<'_>, at: At) -> Row {
         Row {
             key: key.to_key(),
             version: self.recent.share(&event.item.version),
             render: self.recent.share(&event.render_ref),
             wave: event.wave,
-            uid: event.uid.as_deref().map(Box::from),
+            uid_by: uid.as_ref().map(|_| at.sequence),
+            uid,
             health: None,
             applied_by: at.sequence,
-            uid_by: event.uid.as_ref().map(|_| at.sequence),
         }
     }
 
     /// Folds an ItemApplied into the row of its key; `moved` is the same object under the key that it had before.
-    fn update(&mut self, position: usize, event: &ItemApplied<'_>, moved: Option<Row>, at: At) {
-        let render = self.recent.share(&event.render_ref);
+    fn update(&mut self, position: usize, uid: Option<Uid>, event: &ItemApplied<'_>, moved: Option<Row>, at: At) {
         let row = self.rows.row_mut(position);
+        let render = share_at_hand(&mut self.recent, &row.render, &event.render_ref);
         if *row.version != *event.item.version {
             row.version = self.recent.share(&event.item.version);
         }
-        let uid = event.uid.as_deref();
-        if differ(uid, row.uid.as_deref()) {
+        if differ(uid.as_ref(), row.uid.as_ref()) {
             row.health = None;
         }
         let mut before = Arc::clone(&row.render);
@@ -195,26 +196,16 @@ impl Items {
         }
     }
 
-    fn set_uid(&mut self, position: usize, uid: &str, by: Sequence) {
+    fn set_uid(&mut self, position: usize, uid: Uid, by: Sequence) {
         let row = self.rows.row_mut(position);
         row.uid_by = Some(by);
-        if row.uid.as_deref() == Some(uid) {
+        if row.uid.as_ref() == Some(&uid) {
             return;
         }
-        if let Some(old) = row.uid.replace(uid.into()) {
-            forget(&mut self.by_uid, hash(&[&old]), position);
+        if let Some(old) = row.uid.replace(uid) {
+            forget(&mut self.by_uid, old.hash(), position);
         }
         self.index_uid(position);
-    }
-
-    fn assessment(&mut self, event: &HealthAssessed<'_>, at: At) -> Assessment {
-        Assessment {
-            state: event.state,
-            render: self.recent.share(&event.assessed_render_ref),
-            first_unhealthy: event.first_unhealthy,
-            message: event.message.as_deref().map(message),
-            at,
-        }
     }
 
     fn fold_held(&mut self, position: usize) {
@@ -225,7 +216,7 @@ impl Items {
         }
         let Some(held_at) = self.held.find(key.hash(), |held| held.key.of() == key) else { return };
         let held = self.held.row(held_at);
-        if differ(held.uid.as_deref(), row.uid.as_deref()) || held.assessment.render != row.render {
+        if differ(held.uid.as_ref(), row.uid.as_ref()) || held.assessment.render != row.render {
             return;
         }
         let held = self.held.remove(held_at);
@@ -242,9 +233,9 @@ impl Items {
         self.rows.find(key.hash(), |row| row.key.of() == key)
     }
 
-    fn at_uid(&self, uid: &str) -> Option<usize> {
-        let same = |at: &u32| self.rows.row(*at as usize).uid.as_deref() == Some(uid);
-        self.by_uid.find(hash(&[uid]), same).map(|at| *at as usize)
+    fn at_uid(&self, uid: &Uid) -> Option<usize> {
+        let same = |at: &u32| self.rows.row(*at as usize).uid.as_ref() == Some(uid);
+        self.by_uid.find(uid.hash(), same).map(|at| *at as usize)
     }
 
     fn insert(&mut self, row: Row) -> usize {
@@ -255,29 +246,41 @@ impl Items {
 
     fn remove(&mut self, at: usize) -> Row {
         if let Some(uid) = &self.rows.row(at).uid {
-            forget(&mut self.by_uid, hash(&[uid]), at);
+            forget(&mut self.by_uid, uid.hash(), at);
         }
         let last = self.rows.len() - 1;
         if at != last
             && let Some(uid) = &self.rows.row(last).uid
         {
-            relocate(&mut self.by_uid, hash(&[uid]), last, at);
+            relocate(&mut self.by_uid, uid.hash(), last, at);
         }
         self.rows.remove(at)
     }
 
     fn index_uid(&mut self, at: usize) {
         let rows = &self.rows;
-        let hash_of = |at: &u32| rows.row(*at as usize).uid.as_deref().map_or(0, |uid| hash(&[uid]));
+        let hash_of = |at: &u32| rows.row(*at as usize).uid.as_ref().map_or(0, Uid::hash);
         if let Some(uid) = &rows.row(at).uid {
-            self.by_uid.insert_unique(hash(&[uid]), position(at), hash_of);
+            self.by_uid.insert_unique(uid.hash(), position(at), hash_of);
         }
     }
 }
 
 /// Whether both are known and are not the same.
-pub(crate) fn differ(one: Option<&str>, other: Option<&str>) -> bool {
+pub(crate) fn differ<T: PartialEq + ?Sized>(one: Option<&T>, other: Option<&T>) -> bool {
     one.zip(other).is_some_and(|(one, other)| one != other)
+}
+
+impl Assessment {
+    fn of(event: &HealthAssessed<'_>, render: Arc<str>, at: At) -> Self {
+        Self {
+            state: event.state,
+            render,
+            first_unhealthy: event.first_unhealthy,
+            message: event.message.as_deref().map(message),
+            at,
+        }
+    }
 }
 
 impl Row {

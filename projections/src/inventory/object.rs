@@ -100,7 +100,7 @@ fn item(row: &Row) -> InventoryItem {
         version: Some(row.version.to_string()),
         render_ref: Some(row.render.to_string()),
         wave: Some(row.wave),
-        uid: row.uid.as_deref().map(Into::into),
+        uid: row.uid.as_ref().map(ToString::to_string),
         state: health.map(|health| health.state),
         assessed_render_ref: health.map(|health| health.assessed.to_string()),
         first_unhealthy: health.and_then(|health| health.first_unhealthy),

@@ -11,10 +11,11 @@ const MESSAGE_BYTES: usize = 1024;
 
 const CUT: &str = "…";
 
-/// The strings that a release used last: all its rows carry the same few render references and versions.
+/// The strings that a release used last: all its rows carry the same few render references and versions. Their hashes
+/// lie beside each other, so that looking for one touches no other string.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recent {
-    strings: Vec<Arc<str>>,
+    strings: Vec<(u64, Arc<str>)>,
     oldest: usize,
 }
 
@@ -48,18 +49,24 @@ impl Recent {
 
     /// The string, shared with its last user if that is not long ago.
     pub(crate) fn share(&mut self, text: &str) -> Arc<str> {
-        if let Some(shared) = self.strings.iter().find(|shared| &***shared == text) {
+        let hash = hash(&[text]);
+        if let Some((_, shared)) = self.strings.iter().find(|(other, shared)| *other == hash && **shared == *text) {
             return Arc::clone(shared);
         }
         let shared = Arc::<str>::from(text);
         if self.strings.len() < Self::KEPT {
-            self.strings.push(Arc::clone(&shared));
+            self.strings.push((hash, Arc::clone(&shared)));
         } else {
-            self.strings[self.oldest] = Arc::clone(&shared);
+            self.strings[self.oldest] = (hash, Arc::clone(&shared));
             self.oldest = (self.oldest + 1) % Self::KEPT;
         }
         shared
     }
+}
+
+/// The string that is at hand already, if it is the same.
+pub(crate) fn share_at_hand(recent: &mut Recent, at_hand: &Arc<str>, text: &str) -> Arc<str> {
+    if **at_hand == *text { Arc::clone(at_hand) } else { recent.share(text) }
 }
 
 impl ItemKey {

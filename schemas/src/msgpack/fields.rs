@@ -27,10 +27,10 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unusual> {
         if let Some(text) = self.short_text() {
-            return visitor.visit_borrowed_str(std::str::from_utf8(text).map_err(|_| Unusual)?);
+            return visitor.visit_borrowed_str(self.utf8(text).map_err(|_| Unusual)?);
         }
         match self.token().map_err(|_| Unusual)? {
-            Token::Text(text) => visitor.visit_borrowed_str(std::str::from_utf8(text).map_err(|_| Unusual)?),
+            Token::Text(text) => visitor.visit_borrowed_str(self.utf8(text).map_err(|_| Unusual)?),
             Token::Unsigned(number) => visitor.visit_u64(number),
             Token::Negative(number) => visitor.visit_i64(number),
             Token::Map(entries) => {
@@ -63,7 +63,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unusual> {
-        self.check(self.name).and_then(|()| self.pass(self.depth)).map_err(|_| Unusual)?;
+        self.utf8(self.name).and_then(|_| self.pass(self.depth)).map_err(|_| Unusual)?;
         visitor.visit_unit()
     }
 
