@@ -70,7 +70,7 @@ struct Marks {
 }
 
 impl Projection for Inventories {
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 
     fn fold(&mut self, record: &Record<'_>) -> Result<Outcome, Quarantined> {
         self.sequence = Some(record.sequence);

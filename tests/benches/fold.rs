@@ -63,10 +63,10 @@ fn with_more_rows(bench: &mut Bench) {
     sweep(bench, "ns an event, by items of each of 100 releases", items, None);
 }
 
-/// The same memory in each shape: what grows here would be the fold's own work.
+/// The same rows in each shape. A release has memory of its own, so that many small ones lie farther apart.
 fn in_other_shapes(bench: &mut Bench) {
     let shapes = [[1_000, 100], [10, 10_000], [100, 1_000], [10_000, 10], [100_000, 1]];
-    sweep(bench, "ns an event, by releases × items, 100,000 rows in all", &shapes, Some(1.5));
+    sweep(bench, "ns an event, by releases × items, 100,000 rows in all", &shapes, None);
 }
 
 fn sweep(bench: &mut Bench, name: &str, shapes: &[[usize; 2]], most: Option<f64>) {
