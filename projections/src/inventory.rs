@@ -70,7 +70,7 @@ struct Marks {
 }
 
 impl Projection for Inventories {
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
 
     fn fold(&mut self, record: &Record<'_>) -> Result<Outcome, Quarantined> {
         self.sequence = Some(record.sequence);
@@ -111,7 +111,7 @@ impl Projection for Inventories {
     fn restore(&mut self, floor: Sequence, entries: Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), RestoreError> {
         self.sequence = Some(floor);
         for (key, value) in entries {
-            let saved: SavedRelease = rmp_serde::from_slice(&value).map_err(|error| RestoreError {
+            let saved: SavedRelease<'_> = rmp_serde::from_slice(&value).map_err(|error| RestoreError {
                 key: String::from_utf8_lossy(&key).into_owned(),
                 source: error.into(),
             })?;

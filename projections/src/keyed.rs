@@ -41,6 +41,13 @@ impl<T: Keyed> Table<T> {
         self.index.find(hash, |at| same(&self.rows[*at as usize])).map(|at| *at as usize)
     }
 
+    /// Makes room for so many more rows.
+    pub(crate) fn reserve(&mut self, rows: usize) {
+        self.rows.reserve(rows);
+        let known = &self.rows;
+        self.index.reserve(rows, |at| known[*at as usize].key_hash());
+    }
+
     /// Adds a row whose key is not there yet, and returns where it lies.
     pub(crate) fn insert(&mut self, row: T) -> usize {
         let at = self.rows.len();

@@ -238,8 +238,10 @@ impl Place {
 
     fn drive_from_checkpoint(&self, after: usize) {
         self.runtime.block_on(async {
-            let log = Arc::new(SledLog::open(&self.log()).await.expect("the log opens"));
-            let store = SledCheckpoints::open(&self.folder.path().join("checkpoint")).await.expect("it opens").0;
+            // Side by side, as the binary opens them.
+            let (path, checkpoint) = (self.log(), self.folder.path().join("checkpoint"));
+            let (log, store) = tokio::join!(SledLog::open(&path), SledCheckpoints::open(&checkpoint));
+            let (log, store) = (Arc::new(log.expect("the log opens")), store.expect("it opens").0);
             let driver = start(&log, store).await;
             assert!(drive(driver).await <= after + BATCH, "only what is behind the floor is read");
         });

@@ -11,7 +11,7 @@ use decklog_engine::service::{Handle, Service, ServiceError, Sink, SinkError};
 use decklog_projections::inventory::Inventories;
 use decklog_schemas::inventory::{GROUP, KIND, ReleaseInventory, VERSION};
 use decklog_schemas::{ReleaseKey, escape};
-use decklog_sled::{SledCheckpoints, SledLog};
+use decklog_sled::{SetAside, SledCheckpoints, SledLog};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -47,9 +47,8 @@ impl Engine {
     pub(crate) async fn start(folder: &Path, yaml: Yaml) -> Result<Self, Error> {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         refuse_vanished_log(folder)?;
-        let log = SledLog::open(&folder.join(LOG)).await.map_err(|error| open_failure(folder, error))?;
+        let (log, (checkpoints, set_aside)) = open(folder).await?;
         let log = Arc::new(log);
-        let (checkpoints, set_aside) = SledCheckpoints::open(&folder.join(CHECKPOINT)).await?;
         if let Some(set_aside) = set_aside {
             let moved_to = set_aside.moved_to.display();
             tracing::warn!(%moved_to, problem = %set_aside.problem, "Checkpoint was damaged and is set aside; the log is replayed");
@@ -81,6 +80,18 @@ impl Engine {
         let _ = self.stop.send(true);
         self.ended().await
     }
+}
+
+/// Opens log and checkpoint side by side, for each takes its time. A new log is there before its checkpoint is.
+async fn open(folder: &Path) -> Result<(SledLog, (SledCheckpoints, Option<SetAside>)), Error> {
+    let (log, checkpoint) = (folder.join(LOG), folder.join(CHECKPOINT));
+    let failure = |error| open_failure(folder, error);
+    if log.join("sled/db").exists() {
+        let (log, checkpoints) = tokio::join!(SledLog::open(&log), SledCheckpoints::open(&checkpoint));
+        return Ok((log.map_err(failure)?, checkpoints?));
+    }
+    let log = SledLog::open(&log).await.map_err(failure)?;
+    Ok((log, SledCheckpoints::open(&checkpoint).await?))
 }
 
 /// A log is never created anew over a checkpoint: it would answer as if nothing had been.

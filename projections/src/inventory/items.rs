@@ -9,12 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use super::At;
 use super::held::Waiting;
+use super::saved::SavedRow;
 use super::strings::{ItemKey, ItemRef, Recent, message, share_at_hand};
 use super::uid::Uid;
 use crate::keyed::{Keyed, Table, forget, position, relocate};
 
 /// One object of the release.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) key: ItemKey,
     pub(crate) version: Arc<str>,
@@ -29,7 +30,7 @@ pub(crate) struct Row {
 }
 
 /// The last assessment of an object.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub(crate) struct HealthOf {
     pub(crate) state: Health,
     pub(crate) assessed: Arc<str>,
@@ -134,14 +135,11 @@ impl Items {
     }
 
     /// Puts rows back that were saved; strings that repeat are shared again.
-    pub(crate) fn restore(rows: Vec<Row>, held: Vec<HeldHealth>) -> Self {
+    pub(crate) fn restore(rows: &[SavedRow<'_>], held: Vec<HeldHealth>) -> Self {
         let mut items = Self { held: held.into_iter().collect(), ..Self::default() };
-        for mut row in rows {
-            row.version = items.recent.share(&row.version);
-            row.render = items.recent.share(&row.render);
-            if let Some(health) = &mut row.health {
-                health.assessed = items.recent.share(&health.assessed);
-            }
+        items.rows.reserve(rows.len());
+        for saved in rows {
+            let row = saved.to_row(&mut items.recent);
             items.insert(row);
         }
         items

@@ -27,7 +27,7 @@ pub(crate) struct ItemKey {
 }
 
 /// The same key, borrowed from an event. Its order is that of the inventory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct ItemRef<'a> {
     pub(crate) group: &'a str,
     pub(crate) kind: &'a str,

@@ -9,8 +9,8 @@ use crate::keyed::hash;
 /// `metadata.uid` of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Uid {
-    /// A UUID as Kubernetes writes them, in small letters.
-    Uuid([u8; 16]),
+    /// The halves of a UUID as Kubernetes writes them, in small letters.
+    Uuid([u64; 2]),
     /// Any other text.
     Other(Box<str>),
 }
@@ -18,56 +18,43 @@ pub(crate) enum Uid {
 impl Uid {
     pub(crate) fn hash(&self) -> u64 {
         match self {
-            Self::Uuid(bytes) => hash(&[bytes]),
-            Self::Other(text) => hash(&[text.as_bytes()]),
+            Self::Uuid(halves) => hash(&[halves]),
+            Self::Other(text) => hash(&[text]),
         }
     }
 }
 
 impl From<&str> for Uid {
     fn from(text: &str) -> Self {
-        uuid(text.as_bytes()).map_or_else(|| Self::Other(text.into()), Self::Uuid)
+        uuid(text).map_or_else(|| Self::Other(text.into()), Self::Uuid)
     }
 }
 
 impl Display for Uid {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Uuid(bytes) => {
-                for (at, byte) in bytes.iter().enumerate() {
-                    let dash = if matches!(at, 4 | 6 | 8 | 10) { "-" } else { "" };
-                    write!(f, "{dash}{byte:02x}")?;
-                }
-                Ok(())
+            Self::Uuid([high, low]) => {
+                let (a, b, c) = (high >> 32, high >> 16 & 0xffff, high & 0xffff);
+                write!(f, "{a:08x}-{b:04x}-{c:04x}-{:04x}-{:012x}", low >> 48, low & 0xffff_ffff_ffff)
             }
             Self::Other(text) => f.write_str(text),
         }
     }
 }
 
-fn uuid(text: &[u8]) -> Option<[u8; 16]> {
-    let text: &[u8; 36] = text.try_into().ok()?;
-    let mut bytes = [0; 16];
-    let mut at = 0;
-    for (place, byte) in bytes.iter_mut().enumerate() {
-        if matches!(place, 4 | 6 | 8 | 10) {
-            if text[at] != b'-' {
-                return None;
-            }
-            at += 1;
-        }
-        *byte = digit(text[at])? << 4 | digit(text[at + 1])?;
-        at += 2;
+fn uuid(text: &str) -> Option<[u64; 2]> {
+    let mut number = 0_u128;
+    for (place, character) in text.bytes().enumerate() {
+        let digit = match (place, character) {
+            (8 | 13 | 18 | 23, b'-') => continue,
+            (8 | 13 | 18 | 23, _) => return None,
+            (_, b'0'..=b'9') => character - b'0',
+            (_, b'a'..=b'f') => character - b'a' + 10,
+            _ => return None,
+        };
+        number = number << 4 | u128::from(digit);
     }
-    Some(bytes)
-}
-
-fn digit(character: u8) -> Option<u8> {
-    match character {
-        b'0'..=b'9' => Some(character - b'0'),
-        b'a'..=b'f' => Some(character - b'a' + 10),
-        _ => None,
-    }
+    (text.len() == 36).then_some([(number >> 64) as u64, number as u64])
 }
 
 #[cfg(test)]
