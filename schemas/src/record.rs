@@ -121,3 +121,24 @@ impl<'a> Record<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(subject: &str, is_right: bool) {
+        let event = br#"{"specversion":"1.0","id":"1","source":"/c/1","type":"dev.decklog.ReleaseDeleted.v1","subject":"shop/caf\u00e9","time":"2026-03-02T10:00:00Z"}"#;
+        let record = Record { subject: subject.into(), ..Record::of_event(Sequence::FIRST, event).expect("it is one") };
+        assert_eq!(record.open().is_ok(), is_right, "{subject}");
+    }
+
+    #[test]
+    fn a_release_stands_under_the_one_form_of_its_tokens() {
+        check("decklog.release.default.shop.caf%C3%A9.release.ReleaseDeleted", true);
+        check("decklog.release.default.shop.caf%c3%a9.release.ReleaseDeleted", false);
+        check("decklog.release.default.shop.caf\u{e9}.release.ReleaseDeleted", false);
+        check("decklog.release.default.shop.cafe.release.ReleaseDeleted", false);
+        check("decklog.release.default.shop.caf%C3%A9.hook-status.ReleaseDeleted", false);
+    }
+}

@@ -371,6 +371,17 @@ fn objects_of_other_clusters_say_so() {
 }
 
 #[test]
+fn text_of_events_does_not_steer_the_terminal() {
+    let place = Place::new();
+    let steering = EVENT.replace(r#""name":"api""#, r#""name":"a\u001b]0;pwned\u0007\u202epi""#);
+    place.write("steering.jsonl", &steering);
+    for line in ["at --from steering.jsonl -n shop checkout", "timeline --from steering.jsonl -n shop checkout"] {
+        let text = String::from_utf8(place.run(line).stdout).expect("output is UTF-8");
+        assert!(text.contains("pwned") && !text.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{line}: {text:?}");
+    }
+}
+
+#[test]
 fn a_byte_order_mark_and_windows_line_ends_are_no_part_of_the_events() {
     let place = Place::new();
     place.write("bom.jsonl", &format!("\u{feff}{EVENT}\r\n"));
