@@ -24,6 +24,7 @@ pub use self::object::Provenance;
 use self::release::Release;
 use self::saved::SavedRelease;
 pub(crate) use self::strings::ItemRef;
+use self::strings::Sources;
 use crate::keyed::{hash, position};
 
 /// The inventories of all releases of a log, in memory.
@@ -31,6 +32,7 @@ use crate::keyed::{hash, position};
 pub struct Inventories {
     releases: Vec<Release>,
     by_tokens: HashTable<u32>,
+    sources: Sources,
     unsaved: Marks,
     unprojected: Marks,
     sequence: Option<Sequence>,
@@ -83,7 +85,7 @@ impl Projection for Inventories {
             Ok(event) => {
                 let at = self.release_at(tokens);
                 self.mark(at);
-                self.releases[at].fold(&event, record.sequence).err()
+                self.releases[at].fold(&event, record.sequence, &mut self.sources).err()
             }
             Err(Refusal::Unsupported(_)) => {
                 let at = self.release_at(tokens);
@@ -115,7 +117,8 @@ impl Projection for Inventories {
                 key: String::from_utf8_lossy(&key).into_owned(),
                 source: error.into(),
             })?;
-            self.insert(saved.into());
+            let release = saved.into_release(&mut self.sources);
+            self.insert(release);
         }
         Ok(())
     }

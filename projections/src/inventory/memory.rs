@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use decklog_schemas::{Domain, Event, Reason, WriterSeq};
 use serde::{Deserialize, Serialize};
 
+use super::strings::{Source, Sources};
 use crate::keyed::{Keyed, Table, hash};
 
 /// How many ids of events without `writerseq` are remembered for each release.
@@ -13,7 +14,8 @@ pub(crate) const ID_LIMIT: usize = 1024;
 /// The memory of a release's name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
-    writers: Table<Writer>,
+    /// The newest last, where it is looked for first.
+    writers: Vec<Writer>,
     ids: Ids,
     terms: Terms,
     incarnation: Incarnation,
@@ -31,7 +33,7 @@ pub(crate) struct SavedMemory {
 /// The highest `writerseq` of one source.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Writer {
-    source: Box<str>,
+    source: Source,
     highest: WriterSeq,
 }
 
@@ -84,10 +86,10 @@ pub(crate) enum Admission {
 
 impl Memory {
     /// Passes an event through the checks that do not look at rows, and remembers it.
-    pub(crate) fn admit(&mut self, event: &Event<'_>) -> Result<Admission, Reason> {
+    pub(crate) fn admit(&mut self, event: &Event<'_>, sources: &mut Sources) -> Result<Admission, Reason> {
         let event_type = event.body.event_type();
         match event.writer_seq {
-            Some(number) => self.count(&event.source, number)?,
+            Some(number) => self.count(sources.source(&event.source), number)?,
             None => self.ids.remember(&event.id)?,
         }
         self.terms.raise(event_type.domain(), event.term)?;
@@ -109,7 +111,7 @@ impl Memory {
 
     pub(crate) fn save(&self) -> SavedMemory {
         SavedMemory {
-            writers: self.writers.rows().to_vec(),
+            writers: self.writers.clone(),
             ids: self.ids.oldest_first.iter().cloned().collect(),
             terms: self.terms.clone(),
             incarnation: SavedIncarnation {
@@ -119,27 +121,27 @@ impl Memory {
         }
     }
 
-    fn count(&mut self, source: &str, number: WriterSeq) -> Result<(), Reason> {
-        match self.writers.find(hash(&[source]), |writer| *writer.source == *source) {
-            Some(at) if number <= self.writers.row(at).highest => return Err(Reason::Duplicate),
-            Some(at) => self.writers.row_mut(at).highest = number,
-            None => {
-                self.writers.insert(Writer { source: source.into(), highest: number });
-            }
+    /// Puts back what was saved.
+    pub(crate) fn restore(mut saved: SavedMemory, sources: &mut Sources) -> Self {
+        for writer in &mut saved.writers {
+            writer.source = sources.known(&writer.source);
         }
-        Ok(())
-    }
-}
-
-impl From<SavedMemory> for Memory {
-    fn from(saved: SavedMemory) -> Self {
         let mut ids = Ids::default();
         for id in saved.ids {
             ids.push(id);
         }
         let SavedIncarnation { status, gone } = saved.incarnation;
         let incarnation = Incarnation { status, gone: gone.into_iter().map(Id).collect() };
-        Self { writers: saved.writers.into_iter().collect(), ids, terms: saved.terms, incarnation }
+        Self { writers: saved.writers, ids, terms: saved.terms, incarnation }
+    }
+
+    fn count(&mut self, source: &Source, number: WriterSeq) -> Result<(), Reason> {
+        match self.writers.iter_mut().rfind(|writer| writer.source.is(source)) {
+            Some(writer) if number <= writer.highest => return Err(Reason::Duplicate),
+            Some(writer) => writer.highest = number,
+            None => self.writers.push(Writer { source: source.clone(), highest: number }),
+        }
+        Ok(())
     }
 }
 
@@ -169,8 +171,11 @@ impl Ids {
 
 impl Terms {
     fn raise(&mut self, domain: Domain, term: Option<u64>) -> Result<(), Reason> {
+        if term.is_none() {
+            return Ok(());
+        }
         let highest = &mut self.0[domain as usize];
-        if term.is_some() && term < *highest {
+        if term < *highest {
             return Err(Reason::StaleTerm);
         }
         *highest = (*highest).max(term);
@@ -211,12 +216,6 @@ impl Incarnation {
 
     fn is_gone(&self, uid: &str) -> bool {
         self.gone.find(hash(&[uid]), |gone| *gone.0 == *uid).is_some()
-    }
-}
-
-impl Keyed for Writer {
-    fn key_hash(&self) -> u64 {
-        hash(&[&self.source])
     }
 }
 

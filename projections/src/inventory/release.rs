@@ -8,6 +8,7 @@ use super::hooks::Hooks;
 use super::items::Items;
 use super::memory::{Admission, Memory};
 use super::object;
+use super::strings::Sources;
 
 /// A release, folded.
 #[derive(Clone, Debug)]
@@ -45,8 +46,8 @@ impl Release {
         }
     }
 
-    pub(crate) fn fold(&mut self, event: &Event<'_>, sequence: Sequence) -> Result<(), Reason> {
-        if self.memory.admit(event)? == Admission::Opens {
+    pub(crate) fn fold(&mut self, event: &Event<'_>, sequence: Sequence, sources: &mut Sources) -> Result<(), Reason> {
+        if self.memory.admit(event, sources)? == Admission::Opens {
             self.live = Live::default();
         }
         self.live.fold(&event.body, At { sequence, time: event.time })?;

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::hooks::{HeldEnd, Hook, Hooks};
 use super::items::{HealthOf, HeldHealth, Items, Row};
-use super::memory::SavedMemory;
+use super::memory::{Memory, SavedMemory};
 use super::release::{Live, Release};
-use super::strings::{ItemRef, Recent};
+use super::strings::{ItemRef, Recent, Sources};
 use super::uid::Uid;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -69,20 +69,20 @@ impl<'a> From<&'a Release> for SavedRelease<'a> {
     }
 }
 
-impl From<SavedRelease<'_>> for Release {
-    fn from(saved: SavedRelease<'_>) -> Self {
-        Self {
-            tokens: saved.key.tokens().into(),
-            key: saved.key,
-            memory: saved.memory.into(),
+impl SavedRelease<'_> {
+    pub(crate) fn into_release(self, sources: &mut Sources) -> Release {
+        Release {
+            tokens: self.key.tokens().into(),
+            key: self.key,
+            memory: Memory::restore(self.memory, sources),
             live: Live {
-                declared: saved.declared,
-                shard: saved.shard,
-                items: Items::restore(&saved.rows, saved.held_health),
-                hooks: Hooks::restore(saved.hooks, saved.held_ends),
+                declared: self.declared,
+                shard: self.shard,
+                items: Items::restore(&self.rows, self.held_health),
+                hooks: Hooks::restore(self.hooks, self.held_ends),
             },
-            incomplete: saved.incomplete,
-            folded: saved.folded,
+            incomplete: self.incomplete,
+            folded: self.folded,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::keyed::hash;
+use crate::keyed::{Keyed, Table, hash};
 
 /// How many bytes of a message are kept, the mark of the cut included.
 const MESSAGE_BYTES: usize = 1024;
@@ -18,6 +18,14 @@ pub(crate) struct Recent {
     strings: Vec<(u64, Arc<str>)>,
     oldest: usize,
 }
+
+/// The sources of all releases, each text once: a release tells its writers apart without a look at their texts.
+#[derive(Debug, Default)]
+pub(crate) struct Sources(Table<Source>);
+
+/// One of [`Sources`]. Two of the same text are the same allocation.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Source(Arc<str>);
 
 /// Group, kind, namespace and name in one allocation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +75,32 @@ impl Recent {
 /// The string that is at hand already, if it is the same.
 pub(crate) fn share_at_hand(recent: &mut Recent, at_hand: &Arc<str>, text: &str) -> Arc<str> {
     if **at_hand == *text { Arc::clone(at_hand) } else { recent.share(text) }
+}
+
+impl Sources {
+    pub(crate) fn source(&mut self, text: &str) -> &Source {
+        let found = self.0.find(hash(&[text]), |Source(known)| **known == *text);
+        let at = found.unwrap_or_else(|| self.0.insert(Source(text.into())));
+        self.0.row(at)
+    }
+
+    /// The one of the same text that is here.
+    pub(crate) fn known(&mut self, source: &Source) -> Source {
+        self.source(&source.0).clone()
+    }
+}
+
+impl Source {
+    /// Whether it is the same; both are of the same [`Sources`].
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Keyed for Source {
+    fn key_hash(&self) -> u64 {
+        hash(&[&*self.0])
+    }
 }
 
 impl ItemKey {
