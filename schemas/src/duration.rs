@@ -27,12 +27,6 @@ const SECOND: u64 = 1_000_000_000;
 // === impl GoDuration ===
 
 impl GoDuration {
-    /// A duration of so many nanoseconds.
-    #[must_use]
-    pub fn from_nanoseconds(nanoseconds: i64) -> Self {
-        Self(nanoseconds)
-    }
-
     /// The duration in nanoseconds.
     #[must_use]
     pub fn nanoseconds(self) -> i64 {

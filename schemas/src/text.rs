@@ -20,20 +20,6 @@ pub struct Name<'a>(Text<'a>);
 
 // === impl Text ===
 
-impl<'a> Text<'a> {
-    /// The string with the lifetime of the event, copied only if it is owned.
-    #[must_use]
-    pub fn into_cow(self) -> Cow<'a, str> {
-        self.0
-    }
-
-    /// The same string without a tie to the event's bytes.
-    #[must_use]
-    pub fn into_static(self) -> Text<'static> {
-        Text(Cow::Owned(self.0.into_owned()))
-    }
-}
-
 impl Deref for Text<'_> {
     type Target = str;
 
@@ -108,14 +94,6 @@ impl JsonSchema for Text<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must not be empty")]
 pub struct EmptyName;
-
-impl<'a> Name<'a> {
-    /// The string with the lifetime of the event.
-    #[must_use]
-    pub fn into_text(self) -> Text<'a> {
-        self.0
-    }
-}
 
 impl Deref for Name<'_> {
     type Target = str;
