@@ -7,7 +7,7 @@ use decklog_schemas::{Outcome, Quarantined, Sequence};
 use sha2::{Digest, Sha256};
 
 use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointStore, Entries, Floor};
-use crate::log::{Batch, Log, LogId, ReadError, Scope, Wait};
+use crate::log::{Batch, Gap, GapCause, Log, LogId, ReadError, Scope, Wait};
 use crate::projection::Projection;
 
 /// Folds a log into a projection. It owns the projection: whoever wants to know something asks between two steps.
@@ -17,6 +17,10 @@ pub struct Driver<L, P, C> {
     projection: P,
     store: C,
     identity: Option<LogId>,
+    /// The connection in which the floor was last compared with the log; none before the first read.
+    session: Option<u64>,
+    /// Where to read on. What is between the floor and there was taken out of the log.
+    next: Sequence,
     /// The last folded record; none before the first.
     reached: Option<Reached>,
     /// Records folded since the last checkpoint.
@@ -36,8 +40,10 @@ struct Reached {
 pub struct Step {
     /// Each record of the step, with what became of it.
     pub verdicts: Vec<(Sequence, Result<Outcome, Quarantined>)>,
-    /// The tail of the log when the step read it.
-    pub tail: Option<Sequence>,
+    /// Whether everything is folded that the log had when the step read it.
+    pub is_at_tail: bool,
+    /// What was taken out of the log between the records.
+    pub gaps: Vec<Gap>,
 }
 
 /// How a driver started.
@@ -81,8 +87,11 @@ pub enum DriveError {
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
     /// The log is not the one that the checkpoint was made from, or has lost what it had.
-    #[error("the log has diverged from the checkpoint: {0}")]
+    #[error("the log has diverged from what was read of it before: {0}")]
     Diverged(String),
+    /// Records went before they were folded, and what would come out without them is wrong.
+    #[error("the log does not have its whole history: {0}")]
+    HistoryLost(Gap),
 }
 
 impl<L: Log, P: Projection + Default, C: CheckpointStore> Driver<L, P, C> {
@@ -97,6 +106,8 @@ impl<L: Log, P: Projection + Default, C: CheckpointStore> Driver<L, P, C> {
             projection: P::default(),
             store,
             identity: None,
+            session: None,
+            next: Sequence::FIRST,
             reached: None,
             unsaved: 0,
             store_is_stale: true,
@@ -115,6 +126,7 @@ impl<L: Log, P: Projection + Default, C: CheckpointStore> Driver<L, P, C> {
             return Ok((driver, Start::Replay { reason: ReplayReason::Unreadable(error) }));
         }
         driver.reached = Some(Reached { sequence: floor.sequence, hash: floor.hash });
+        driver.next = floor.sequence.next();
         driver.store_is_stale = false;
         Ok((driver, Start::Checkpoint { floor: floor.sequence, entries: count }))
     }
@@ -124,14 +136,35 @@ impl<L: Log, P: Projection + Default, C: CheckpointStore> Driver<L, P, C> {
     /// # Errors
     /// The log cannot be read, or is not the same log any more.
     pub async fn step(&mut self, wait: Wait) -> Result<Step, DriveError> {
-        let batch = self.read(wait).await?;
+        let batch = self.read(wait).await.map_err(|error| self.explain(error))?;
+        if self.is_of_new_session(&batch) {
+            self.verify().await?;
+        }
         self.fold(&batch)
     }
 
     /// The reading half of a step, on its own: it may wait for long, and others ask the projection meanwhile.
     pub fn read(&self, wait: Wait) -> impl Future<Output = Result<Batch, ReadError>> + Send + use<L, P, C> {
-        let (log, from) = (Arc::clone(&self.log), Sequence::after(self.floor()));
+        let (log, from) = (Arc::clone(&self.log), self.next);
         async move { log.read(from, &Scope::All, wait).await }
+    }
+
+    /// Whether the log may have been exchanged since the floor was last compared with it: [`Driver::verify`] is due
+    /// before this batch is folded.
+    #[must_use]
+    pub fn is_of_new_session(&self, batch: &Batch) -> bool {
+        self.session.is_some_and(|session| session != batch.session)
+    }
+
+    /// Compares the floor with the log.
+    ///
+    /// # Errors
+    /// The log cannot be read, or is not the log that was folded.
+    pub async fn verify(&mut self) -> Result<(), DriveError> {
+        let (Some(Reached { sequence, hash }), Some(log)) = (self.reached, self.identity.clone()) else {
+            return Ok(());
+        };
+        self.check(&Floor { log, sequence, hash, projection: P::VERSION }).await
     }
 
     /// The folding half of a step. The batch is what was read last.
@@ -146,13 +179,29 @@ impl<L: Log, P: Projection + Default, C: CheckpointStore> Driver<L, P, C> {
         if batch.tail < self.floor() {
             return Err(ahead(self.floor(), batch.tail));
         }
+        if let Some(lost) = batch.gaps.iter().find(|gap| gap.cause != GapCause::Deleted) {
+            return Err(DriveError::HistoryLost(*lost));
+        }
+        self.session = Some(batch.session);
         let fold = |record| (record_sequence(&record), self.projection.fold(&record));
         let verdicts: Vec<_> = batch.records.iter().map(fold).collect();
         if let Some(last) = batch.records.last() {
             self.reached = Some(Reached { sequence: last.sequence, hash: hash_of(&last.bytes) });
             self.unsaved += verdicts.len() as u64;
         }
-        Ok(Step { verdicts, tail: batch.tail })
+        self.next = self.next.max(batch.next);
+        Ok(Step { verdicts, is_at_tail: Some(self.next) > batch.tail, gaps: batch.gaps.clone() })
+    }
+
+    /// What an error of reading means: a log that was there and is gone is another thing than one that never was.
+    #[must_use]
+    pub fn explain(&self, error: ReadError) -> DriveError {
+        match (error, &self.identity) {
+            (ReadError::Missing { log }, Some(identity)) => {
+                DriveError::Diverged(format!("it was {identity}, and there is no log {log} any more"))
+            }
+            (error, _) => error.into(),
+        }
     }
 
     /// Saves what changed since the last checkpoint, if anything did.
@@ -180,6 +229,12 @@ impl<L: Log, P: Projection + Default, C: CheckpointStore> Driver<L, P, C> {
         self.reached.map(|reached| reached.sequence)
     }
 
+    /// Whether everything up to a sequence is folded, or gone from the log.
+    #[must_use]
+    pub fn has_reached(&self, sequence: Sequence) -> bool {
+        sequence < self.next
+    }
+
     /// How many records were folded since the last checkpoint.
     #[must_use]
     pub fn unsaved(&self) -> u64 {
@@ -191,9 +246,12 @@ impl<L: Log, P: Projection + Default, C: CheckpointStore> Driver<L, P, C> {
         &mut self.projection
     }
 
-    /// Compares the floor of a checkpoint with the log: same identity, not ahead, and the same record there.
+    /// Compares a floor with the log: same identity, not ahead, and the same record there. Where the record is gone, its
+    /// successors must not be.
     async fn check(&mut self, floor: &Floor) -> Result<(), DriveError> {
-        let batch = self.log.read(floor.sequence, &Scope::All, Wait::No).await?;
+        self.identity = Some(floor.log.clone());
+        let read = self.log.read(floor.sequence, &Scope::All, Wait::No).await;
+        let batch = read.map_err(|error| self.explain(error))?;
         if batch.log != floor.log {
             let message = format!("the checkpoint was made from {}, and the log is {}", floor.log, batch.log);
             return Err(DriveError::Diverged(message));
@@ -201,12 +259,20 @@ impl<L: Log, P: Projection + Default, C: CheckpointStore> Driver<L, P, C> {
         if batch.tail < Some(floor.sequence) {
             return Err(ahead(Some(floor.sequence), batch.tail));
         }
-        let there = batch.records.iter().next().filter(|record| record.sequence == floor.sequence);
-        if there.is_none_or(|record| hash_of(&record.bytes) != floor.hash) {
-            let message = format!("the record at {} is another one than the checkpoint was made from", floor.sequence);
-            return Err(DriveError::Diverged(message));
+        match batch.gaps.first().filter(|gap| gap.first <= floor.sequence) {
+            Some(gap) if gap.cause != GapCause::Deleted && gap.last > floor.sequence => {
+                return Err(DriveError::HistoryLost(*gap));
+            }
+            Some(_) => {}
+            None => {
+                let there = batch.records.iter().next().filter(|record| record.sequence == floor.sequence);
+                if there.is_none_or(|record| hash_of(&record.bytes) != floor.hash) {
+                    let message = format!("the record at {} is another one than was read there before", floor.sequence);
+                    return Err(DriveError::Diverged(message));
+                }
+            }
         }
-        self.identity = Some(batch.log);
+        self.session = Some(batch.session);
         Ok(())
     }
 }
@@ -217,7 +283,7 @@ fn record_sequence(record: &decklog_schemas::Record<'_>) -> Sequence {
 
 fn ahead(floor: Option<Sequence>, tail: Option<Sequence>) -> DriveError {
     let number = |sequence: Option<Sequence>| sequence.map_or(0, Sequence::get);
-    DriveError::Diverged(format!("the checkpoint is at {}, and the log ends at {}", number(floor), number(tail)))
+    DriveError::Diverged(format!("it was read up to {}, and ends at {}", number(floor), number(tail)))
 }
 
 fn hash_of(bytes: &[u8]) -> [u8; 32] {

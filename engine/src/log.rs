@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::time::Duration;
 
 use decklog_schemas::{ReleaseKey, Sequence};
 
@@ -17,11 +18,13 @@ use crate::records::Records;
 ///
 /// Appending
 /// 4. `Stored` and `Duplicate` are said only after the record would survive the process being killed with -9.
-/// 5. An id that the log has among its newest [`DEDUPE_WINDOW`] records (or more) is a `Duplicate`, with the sequence
-///    of the first one; nothing is stored. This comes before the expected tail: a retry is never a conflict.
+/// 5. An id that the log has among its newest [`DEDUPE_WINDOW`] records, as far as they are younger than
+///    [`DEDUPE_AGE`] (or more), is a `Duplicate`, with the sequence of the first one; nothing is stored. This comes
+///    before the expected tail: a retry is never a conflict.
 /// 6. With [`ExpectedTail::Empty`] or [`ExpectedTail::At`] the event is stored only if that is the tail of its
 ///    release at this moment, counting the events before it in the same call; else `Conflict` says the tail.
-/// 7. `Unknown` promises nothing: the record may be stored or not. The same id may be appended again.
+/// 7. `Unknown` promises nothing: the record may be stored or not. The same id may be appended again. What follows
+///    it in the same call and is of the same release is not stored, so that a retry keeps the order.
 /// 8. Bytes and subject are stored as they are given, and come back as they are.
 ///
 /// Reading
@@ -29,8 +32,11 @@ use crate::records::Records;
 ///    [`READ_RECORDS`]; [`Batch::next`] is where to go on, and everything of the scope before it was returned.
 /// 10. At the tail it returns no records, or with [`Wait::ForMore`] returns when there is one. The future may be
 ///     dropped at any time; nothing is consumed by reading.
-/// 11. A record that is damaged or missing is [`ReadError::Damaged`] with its place, never passed over.
+/// 11. A record that is damaged or missing is [`ReadError::Damaged`] with its place. Only what was taken out of the log
+///     on purpose is passed over, and told in [`Batch::gaps`].
 /// 12. [`Batch::log`] is the log's identity: two logs that could hold different records at one sequence never share it.
+/// 13. [`Batch::session`] changes whenever the log may have been exchanged behind the reader's back, as by a server
+///     that was away: what is known of the log is compared with it again then.
 pub trait Log: Send + Sync + 'static {
     /// Appends events; one answer for each, in order.
     fn append(&self, events: Vec<NewEvent>) -> impl Future<Output = Result<Vec<Appended>, AppendError>> + Send;
@@ -41,6 +47,9 @@ pub trait Log: Send + Sync + 'static {
 
 /// In how many of its newest records a log finds an id again, at the least.
 pub const DEDUPE_WINDOW: usize = 65_536;
+
+/// For how long a log finds an id again, at the least, however few records it has.
+pub const DEDUPE_AGE: Duration = Duration::from_secs(600);
 
 /// About how many bytes one read returns at the most.
 pub const READ_BYTES: usize = 4 * 1024 * 1024;
@@ -142,6 +151,32 @@ pub struct Batch {
     pub next: Sequence,
     /// The records.
     pub records: Records,
+    /// What is gone between the place that was asked for and `next`, ascending.
+    pub gaps: Vec<Gap>,
+    /// Which connection to the log this is; always the same where the log lies in this process.
+    pub session: u64,
+}
+
+/// Records that were taken out of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The first one.
+    pub first: Sequence,
+    /// The last one.
+    pub last: Sequence,
+    /// How they went.
+    pub cause: GapCause,
+}
+
+/// How records went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GapCause {
+    /// Somebody deleted them, one by one.
+    Deleted,
+    /// Somebody purged the log up to there.
+    Purged,
+    /// The log's own limits of age, size or number.
+    Limits,
 }
 
 /// The identity of a log.
@@ -159,6 +194,15 @@ pub enum ReadError {
     /// The log can be reached no more; reading again later may succeed.
     #[error("the log does not answer")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// There is no such log any more, or never was.
+    #[error("there is no log {log}")]
+    Missing {
+        /// Its name.
+        log: String,
+    },
+    /// This login may not read it.
+    #[error("this login may not read the log")]
+    Denied(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A record is not there, or not what was stored. Reading again does not help.
     #[error("the log is damaged at sequence {sequence}: {problem}")]
     Damaged {
@@ -167,6 +211,30 @@ pub enum ReadError {
         /// What is wrong there.
         problem: String,
     },
+}
+
+impl Batch {
+    /// A batch without records.
+    #[must_use]
+    pub fn empty(log: LogId, tail: Option<Sequence>, next: Sequence) -> Self {
+        Self { log, tail, next, records: Records::default(), gaps: Vec::new(), session: 0 }
+    }
+}
+
+impl fmt::Display for Gap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { first, last, cause } = self;
+        let how = match cause {
+            GapCause::Deleted => "deleted",
+            GapCause::Purged => "purged",
+            GapCause::Limits => "removed by the log's limits",
+        };
+        if first == last {
+            write!(f, "the record at {first} was {how}")
+        } else {
+            write!(f, "the records at {first} to {last} were {how}")
+        }
+    }
 }
 
 impl fmt::Display for LogId {

@@ -13,7 +13,6 @@ use tokio::sync::watch;
 use crate::log::{
     AppendError, Appended, Batch, ExpectedTail, Log, LogId, NewEvent, READ_BYTES, READ_RECORDS, ReadError, Scope, Wait,
 };
-use crate::records::Records;
 
 /// A log in memory, for replays that leave nothing behind and for tests. Its clones are one log.
 ///
@@ -151,8 +150,7 @@ impl Kept {
 
     fn read(&self, log: &LogId, from: Sequence, scope: &Scope) -> Batch {
         let behind_tail = Sequence::after(self.tail());
-        let mut batch =
-            Batch { log: log.clone(), tail: self.tail(), next: from.max(behind_tail), records: Records::default() };
+        let mut batch = Batch::empty(log.clone(), self.tail(), from.max(behind_tail));
         match scope {
             Scope::All => batch.take((from.get()..behind_tail.get()).map(|place| self.at(place))),
             Scope::Release(key) => {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use decklog_schemas::{Record, Seconds, Sequence};
 
 use crate::Projection;
-use crate::log::{Log, ReadError, Scope, Wait};
+use crate::log::{Gap, Log, ReadError, Scope, Wait};
 use crate::records::Records;
 
 /// Up to where a replay goes.
@@ -28,12 +28,14 @@ pub struct BadMoment {
 }
 
 /// What a replay read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
     /// The last sequence of the log's range that the state reflects; none if the range is empty.
     pub last: Option<Sequence>,
     /// How many records were folded.
     pub records: u64,
+    /// What was taken out of the log, so that the state is without it.
+    pub gaps: Vec<Gap>,
 }
 
 /// Replays a log from its first record.
@@ -52,8 +54,9 @@ pub async fn replay<L: Log, P: Projection>(
     loop {
         let batch = log.read(from, scope, Wait::No).await?;
         let tail = *end.get_or_insert(batch.tail);
+        replayed.gaps.extend_from_slice(&batch.gaps);
         let stop = fold_records(&batch.records, until, tail, projection, &mut replayed);
-        if stop == Stop::Reached || batch.records.is_empty() || Some(batch.next) > tail {
+        if stop == Stop::Reached || Some(batch.next) > tail {
             replayed.last = replayed.last.max(reached(scope, until, tail, stop));
             return Ok(replayed);
         }

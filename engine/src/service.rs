@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::checkpoint::CheckpointStore;
 use crate::driver::{DriveError, Driver, Step};
-use crate::log::{Log, Wait};
+use crate::log::{Log, ReadError, Wait};
 use crate::projection::Projection;
 
 /// What acts on the projection, such as a writer of YAML files or an applier to a cluster.
@@ -81,6 +81,9 @@ const CHECKPOINT_RECORDS: u64 = 65_536;
 /// After what time a checkpoint is due.
 const CHECKPOINT_AFTER: Duration = Duration::from_secs(1);
 
+/// How often the floor is compared with the log.
+const VERIFY_EVERY: Duration = Duration::from_secs(60);
+
 /// How often the sink is asked while there is more to fold.
 const PROJECT_AT_LEAST: Duration = Duration::from_secs(1);
 
@@ -92,6 +95,13 @@ enum Request<P> {
     Verdicts(Vec<Sequence>, oneshot::Sender<Vec<Option<Verdict>>>),
     Reach(Sequence, oneshot::Sender<()>),
     LogFailed(String),
+}
+
+/// Whether the log is still the one that was folded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verified {
+    Yes,
+    NotYet,
 }
 
 #[derive(Debug, Default)]
@@ -193,6 +203,7 @@ where
         self.catch_up(&mut stop).await?;
         // A read that waits goes on while requests are served: begun anew for each, it would never come to its end.
         let mut reading = Box::pin(self.driver.read(Wait::ForMore));
+        let mut verify = tokio::time::interval_at(Instant::now() + VERIFY_EVERY, VERIFY_EVERY);
         while !*stop.borrow() {
             let due = self.unsaved_since.map(|since| since + CHECKPOINT_AFTER);
             tokio::select! {
@@ -202,9 +213,15 @@ where
                 () = until(due) => self.checkpoint().await?,
                 Some(request) = self.requests.recv() => self.serve(request)?,
                 batch = &mut reading => {
-                    let step = self.driver.fold(&batch.map_err(DriveError::from)?)?;
-                    self.take(step).await?;
+                    let batch = batch.map_err(|error| self.driver.explain(error))?;
+                    if !self.driver.is_of_new_session(&batch) || self.verify().await? == Verified::Yes {
+                        let step = self.driver.fold(&batch)?;
+                        self.take(step).await?;
+                    }
                     reading = Box::pin(self.driver.read(Wait::ForMore));
+                }
+                _ = verify.tick() => {
+                    self.verify().await?;
                 }
             }
         }
@@ -215,7 +232,7 @@ where
     async fn catch_up(&mut self, stop: &mut watch::Receiver<bool>) -> Result<(), ServiceError> {
         loop {
             let step = self.driver.step(Wait::No).await?;
-            let is_at_tail = self.driver.floor() >= step.tail;
+            let is_at_tail = step.is_at_tail;
             self.remember(step);
             if is_at_tail {
                 return self.project().await;
@@ -229,8 +246,20 @@ where
         }
     }
 
+    /// Compares the floor with the log. A log that is away is compared when it is back.
+    async fn verify(&mut self) -> Result<Verified, ServiceError> {
+        match self.driver.verify().await {
+            Ok(()) => Ok(Verified::Yes),
+            Err(DriveError::Read(ReadError::Unavailable(error))) => {
+                tracing::warn!(%error, "Log does not answer and could not be compared with the checkpoint");
+                Ok(Verified::NotYet)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
     async fn take(&mut self, step: Step) -> Result<(), ServiceError> {
-        let is_at_tail = self.driver.floor() >= step.tail;
+        let is_at_tail = step.is_at_tail;
         self.remember(step);
         if is_at_tail || self.projected_at.elapsed() >= PROJECT_AT_LEAST {
             self.project().await?;
@@ -246,6 +275,9 @@ where
             self.unsaved_since.get_or_insert_with(Instant::now);
             self.is_projected = false;
         }
+        for gap in &step.gaps {
+            tracing::warn!(%gap, "Records are gone from the log, and the state is without them");
+        }
         for (sequence, verdict) in step.verdicts {
             if let Err(quarantined) = &verdict {
                 tracing::warn!(%sequence, reason = %quarantined, "Record is no event and is left out");
@@ -258,8 +290,7 @@ where
         self.sink.project(self.driver.projection()).await?;
         self.projected_at = Instant::now();
         self.is_projected = true;
-        let floor = self.driver.floor();
-        for (_, answer) in self.waiting.extract_if(.., |(sequence, _)| Some(*sequence) <= floor) {
+        for (_, answer) in self.waiting.extract_if(.., |(sequence, _)| self.driver.has_reached(*sequence)) {
             // Whoever waited may be gone.
             let _ = answer.send(());
         }
@@ -279,7 +310,7 @@ where
             Request::Verdicts(sequences, answer) => {
                 let _ = answer.send(sequences.into_iter().map(|sequence| self.verdicts.of(sequence)).collect());
             }
-            Request::Reach(sequence, answer) if self.is_projected && Some(sequence) <= self.driver.floor() => {
+            Request::Reach(sequence, answer) if self.is_projected && self.driver.has_reached(sequence) => {
                 let _ = answer.send(());
             }
             Request::Reach(sequence, answer) => self.waiting.push((sequence, answer)),

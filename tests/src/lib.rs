@@ -1,9 +1,13 @@
-//! The harness: the real binary, the scenarios as files, a naive model, random histories, and how benches measure.
+//! The harness: the real binary and servers, scenarios as files, a naive model, random histories, how benches measure.
 
 pub mod binary;
 pub mod history;
 pub mod model;
+pub mod nats;
 pub mod pairs;
 pub mod peer;
+pub mod port;
+pub mod process;
 pub mod scenario;
+pub mod servers;
 pub mod workload;

@@ -12,7 +12,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("decklog-schemas", ""),
     ("decklog-engine", "decklog-schemas"),
     ("decklog-projections", "decklog-engine decklog-schemas"),
-    ("decklog-nats", ""),
+    ("decklog-nats", "decklog-engine decklog-schemas"),
     ("decklog-kube", ""),
     ("decklog-sled", "decklog-engine decklog-schemas"),
     ("decklog-http", "decklog-engine decklog-projections decklog-schemas"),
@@ -30,8 +30,8 @@ const SCHEMAS_USE: &str = "
 
 /// What decklog-engine pulls in besides.
 const ENGINE_USES: &str = "
-    block-buffer cfg-if const-oid cpufeatures crypto-common digest hybrid-array once_cell
-    pin-project-lite sha2 tokio tracing tracing-core typenum";
+    block-buffer cfg-if cpufeatures crypto-common digest generic-array once_cell pin-project-lite
+    sha2 tokio tracing tracing-core typenum";
 
 /// What decklog-projections pulls in besides.
 const PROJECTIONS_USE: &str = "foldhash hashbrown";

@@ -72,7 +72,9 @@ impl From<Stopped> for Failure {
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
         let status = match error {
-            ReadError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            ReadError::Unavailable(_) | ReadError::Missing { .. } | ReadError::Denied(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             ReadError::Damaged { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::of_server(status, &error)

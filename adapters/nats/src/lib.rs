@@ -1,1 +1,15 @@
-//! The JetStream log; nothing stands here until the log on JetStream is built.
+//! The log on NATS JetStream, and the writers that append to it.
+
+mod api;
+mod connect;
+mod cursor;
+mod info;
+mod log;
+mod publish;
+mod readback;
+pub mod stream;
+
+pub use api::ApiError;
+pub use connect::{ConnectError, Connection, Denial, Login, MIN_SERVER};
+pub use info::{StreamInfo, StreamState};
+pub use log::{JetStreamLog, STREAM};

@@ -143,8 +143,7 @@ impl SledLog {
     async fn read_now(&self, from: Sequence, scope: &Scope) -> Result<Batch, ReadError> {
         let shared = &self.shared;
         let tail = *shared.tail.borrow();
-        let nothing =
-            Batch { log: shared.id.clone(), tail, next: from.max(Sequence::after(tail)), records: Records::default() };
+        let nothing = Batch::empty(shared.id.clone(), tail, from.max(Sequence::after(tail)));
         let Some(to) = tail.filter(|tail| from <= *tail) else { return Ok(nothing) };
         let scope = match scope {
             Scope::All => None,

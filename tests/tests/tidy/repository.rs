@@ -70,7 +70,8 @@ pub(crate) fn crate_roots() -> Vec<String> {
 
 fn is_written(path: &str) -> bool {
     let extension = Path::new(path).extension().and_then(|e| e.to_str());
-    path.starts_with(".ci/") || extension.is_some_and(|e| WRITTEN.contains(&e))
+    let is_script = path.starts_with(".ci/") || path == "tests/servers";
+    is_script || extension.is_some_and(|e| WRITTEN.contains(&e))
 }
 
 fn read(path: &str) -> File {

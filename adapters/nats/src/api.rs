@@ -1,0 +1,127 @@
+//! Requests to the JetStream API: one answer or one error, and a missing permission is told as such.
+
+use decklog_engine::log::ReadError;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::connect::{Connection, Denial};
+
+/// The API did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// This login may not ask it.
+    #[error(transparent)]
+    Denied(#[from] Denial),
+    /// There is no such stream, consumer or message.
+    #[error("{description}")]
+    NotFound {
+        /// In the server's words.
+        description: String,
+    },
+    /// Nobody answers, or nobody who could now: asking again later may succeed.
+    #[error("JetStream does not answer {subject}")]
+    Unavailable {
+        /// What was asked.
+        subject: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The server refused.
+    #[error("JetStream refuses {subject}: {description} (error {code})")]
+    Refused {
+        /// What was asked.
+        subject: String,
+        /// JetStream's own error number.
+        code: u64,
+        /// In the server's words.
+        description: String,
+    },
+}
+
+/// An answer of the API: an error, or what was asked for.
+#[derive(Deserialize)]
+struct Answer {
+    error: Option<ServerSays>,
+}
+
+/// An error of JetStream, as it is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct ServerSays {
+    /// As in HTTP.
+    pub(crate) code: u16,
+    /// JetStream's own number.
+    pub(crate) err_code: u64,
+    /// In words.
+    pub(crate) description: String,
+}
+
+impl Connection {
+    /// Asks the JetStream API. `what` is the subject without the API's prefix.
+    pub(crate) async fn ask<T: DeserializeOwned>(&self, what: &str, body: &Value) -> Result<T, ApiError> {
+        let subject = format!("{}.{what}", self.api);
+        let unavailable = |source| ApiError::Unavailable { subject: what.to_owned(), source };
+        let body = if body.is_null() {
+            Vec::new()
+        } else {
+            serde_json::to_vec(body).map_err(|error| unavailable(error.into()))?
+        };
+        let asked = self.unless_denied(&subject, self.client.request(subject.clone(), body.into())).await?;
+        let message = asked.map_err(|error| unavailable(error.into()))?;
+        let answer: Answer = serde_json::from_slice(&message.payload).map_err(|error| unavailable(error.into()))?;
+        if let Some(error) = answer.error {
+            return Err(error.into_error(what));
+        }
+        serde_json::from_slice(&message.payload).map_err(|error| unavailable(error.into()))
+    }
+
+    /// Waits for something, or for the server to say that this login may not publish to that subject.
+    pub(crate) async fn unless_denied<F: Future>(&self, subject: &str, asked: F) -> Result<F::Output, Denial> {
+        let mut denials = self.denials();
+        let denied = async {
+            loop {
+                match denials.recv().await {
+                    Ok(denial) if denial.subject == subject => return denial,
+                    Ok(_) | Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => std::future::pending().await,
+                }
+            }
+        };
+        tokio::select! {
+            answer = asked => Ok(answer),
+            denial = denied => Err(denial),
+        }
+    }
+}
+
+impl ServerSays {
+    /// Whether asking again later may succeed.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.code >= 500 || self.code == 408 || self.code == 429
+    }
+
+    pub(crate) fn into_error(self, what: &str) -> ApiError {
+        let Self { code, err_code, description } = self;
+        if code == 404 {
+            ApiError::NotFound { description }
+        } else if (Self { code, err_code, description: String::new() }).is_passing() {
+            ApiError::Unavailable { subject: what.to_owned(), source: description.into() }
+        } else {
+            ApiError::Refused { subject: what.to_owned(), code: err_code, description }
+        }
+    }
+}
+
+impl ApiError {
+    /// What it means to whoever reads the log.
+    pub(crate) fn into_read_error(self, stream: &str) -> ReadError {
+        match self {
+            Self::Denied(denial) => ReadError::Denied(denial.into()),
+            Self::NotFound { .. } => ReadError::Missing { log: stream.to_owned() },
+            Self::Unavailable { .. } | Self::Refused { .. } => ReadError::Unavailable(self.into()),
+        }
+    }
+}

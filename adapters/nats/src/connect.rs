@@ -1,0 +1,335 @@
+//! The connection to NATS: logging in, the server's version, and what the server says on the side.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr, ServerError};
+use tokio::sync::{broadcast, watch};
+
+/// Who logs in, with what NATS users know. What is absent is not used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Login {
+    /// File of a JWT and its seed, `--creds`.
+    pub creds: Option<PathBuf>,
+    /// File of an nkey seed, `--nkey`.
+    pub nkey: Option<PathBuf>,
+    /// User name, `--user`.
+    pub user: Option<String>,
+    /// Password, `--password`.
+    pub password: Option<String>,
+    /// Token, as NATS CLI contexts have it.
+    pub token: Option<String>,
+    /// Client certificate in PEM, `--tlscert`.
+    pub tls_cert: Option<PathBuf>,
+    /// Its key in PEM, `--tlskey`.
+    pub tls_key: Option<PathBuf>,
+    /// Certificates of authorities in PEM, `--tlsca`.
+    pub tls_ca: Option<PathBuf>,
+    /// TLS before the server's first line, as NATS CLI contexts have it.
+    pub tls_first: bool,
+    /// Prefix of reply subjects, `_INBOX` if absent.
+    pub inbox_prefix: Option<String>,
+    /// JetStream domain.
+    pub domain: Option<String>,
+}
+
+/// A connection that is made anew whenever it breaks, cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    pub(crate) client: Client,
+    pub(crate) api: Arc<str>,
+    pub(crate) context: async_nats::jetstream::Context,
+    signals: Signals,
+}
+
+/// What the server and the client say on the side.
+#[derive(Clone, Debug)]
+struct Signals {
+    session: watch::Sender<Session>,
+    denials: broadcast::Sender<Denial>,
+}
+
+/// Which of the connections it is that were made one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Session {
+    /// Counts them.
+    pub(crate) number: u64,
+    /// Whether it stands.
+    pub(crate) is_up: bool,
+}
+
+/// The server refused an operation of this login. It says so on the connection, and not where one waits for an answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("permission denied: this login may not {verb} {subject:?}")]
+pub struct Denial {
+    /// `publish to` or `subscribe to`.
+    pub verb: &'static str,
+    /// The subject.
+    pub subject: String,
+}
+
+/// No connection could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// A file of the login cannot be read.
+    #[error("cannot read {what} in {path}")]
+    Login {
+        /// Such as `the credentials`.
+        what: &'static str,
+        /// The file.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The servers' address cannot be read.
+    #[error("{text:?} is not the address of a NATS server, such as nats://127.0.0.1:4222")]
+    Address {
+        /// What was given.
+        text: String,
+    },
+    /// The server does not know the login.
+    #[error(
+        "the NATS server at {servers} refuses the login: check --creds, --nkey, --user and --password, or the context"
+    )]
+    Refused {
+        /// The servers.
+        servers: String,
+    },
+    /// Nobody answers.
+    #[error("cannot reach a NATS server at {servers}")]
+    Unreachable {
+        /// The servers.
+        servers: String,
+        /// Why.
+        #[source]
+        source: async_nats::ConnectError,
+    },
+    /// The server lacks what the log is built on.
+    #[error(
+        "the NATS server at {servers} is of version {version}, and decklog needs {}.{} or newer: it ignores without a \
+         word what decklog asks of it", MIN_SERVER.0, MIN_SERVER.1
+    )]
+    TooOld {
+        /// The servers.
+        servers: String,
+        /// What the server says it is.
+        version: String,
+    },
+}
+
+/// The oldest server that is supported: older ones ignore the headers by which an append names its expected tail.
+pub const MIN_SERVER: (i64, i64) = (2, 12);
+
+/// How long one attempt to connect may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a request waits for its answer.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How many commands wait in the client for the connection to come back: more than are ever in flight.
+const CLIENT_CAPACITY: usize = 8_192;
+
+/// How many denials are remembered for those who wait for an answer.
+const DENIALS: usize = 4_096;
+
+impl Connection {
+    /// Connects to one of the servers, given as `nats://host:port[,host:port…]` or `tls://…`.
+    ///
+    /// # Errors
+    /// Nobody answers there, the login is refused, or the server is older than [`MIN_SERVER`].
+    pub async fn open(servers: &str, login: &Login) -> Result<Self, ConnectError> {
+        let addresses = addresses(servers)?;
+        let signals = Signals {
+            session: watch::Sender::new(Session { number: 0, is_up: false }),
+            denials: broadcast::Sender::new(DENIALS),
+        };
+        let listener = signals.clone();
+        let options = options(login)
+            .await?
+            .name("decklog")
+            .connection_timeout(CONNECT_TIMEOUT)
+            .request_timeout(Some(REQUEST_TIMEOUT))
+            .client_capacity(CLIENT_CAPACITY)
+            .event_callback(move |event| {
+                let signals = listener.clone();
+                async move { signals.take(&event) }
+            });
+        let client = options.connect(addresses).await.map_err(|source| match source.kind() {
+            ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
+                ConnectError::Refused { servers: servers.to_owned() }
+            }
+            _ => ConnectError::Unreachable { servers: servers.to_owned(), source },
+        })?;
+        let info = client.server_info();
+        if !is_supported(&info.version) {
+            return Err(ConnectError::TooOld { servers: servers.to_owned(), version: info.version });
+        }
+        // The client tells so on the side.
+        let mut session = signals.session.subscribe();
+        let up = session.wait_for(|session| session.is_up);
+        let _ = tokio::time::timeout(CONNECT_TIMEOUT, up).await;
+        let context = match &login.domain {
+            Some(domain) => async_nats::jetstream::with_domain(client.clone(), domain),
+            None => async_nats::jetstream::new(client.clone()),
+        };
+        let api = login.domain.as_ref().map_or("$JS.API".to_owned(), |domain| format!("$JS.{domain}.API"));
+        Ok(Self { client, api: api.into(), context, signals })
+    }
+
+    /// What the server says of itself.
+    #[must_use]
+    pub fn server_version(&self) -> String {
+        self.client.server_info().version
+    }
+
+    /// The session that stands, or that stood last.
+    pub(crate) fn session(&self) -> Session {
+        *self.signals.session.borrow()
+    }
+
+    /// Tells of each change of the session.
+    pub(crate) fn sessions(&self) -> watch::Receiver<Session> {
+        self.signals.session.subscribe()
+    }
+
+    /// Tells of each operation that the server refuses from now on.
+    pub(crate) fn denials(&self) -> broadcast::Receiver<Denial> {
+        self.signals.denials.subscribe()
+    }
+}
+
+impl Signals {
+    fn take(&self, event: &Event) {
+        match event {
+            Event::Connected => self.session.send_modify(|session| {
+                session.number += 1;
+                session.is_up = true;
+            }),
+            Event::Disconnected | Event::Closed => {
+                tracing::warn!("Connection to NATS is lost");
+                self.session.send_modify(|session| session.is_up = false);
+            }
+            Event::ServerError(ServerError::Other(text)) => match Denial::read(text) {
+                // Nobody may be waiting.
+                Some(denial) => drop(self.denials.send(denial)),
+                None => tracing::warn!(error = %text, "NATS server reports an error"),
+            },
+            other => tracing::debug!(event = %other, "NATS client reports"),
+        }
+    }
+}
+
+impl Denial {
+    /// Reads `Permissions Violation for Publish to "a.b"`, as servers write it.
+    fn read(text: &str) -> Option<Self> {
+        let rest = text
+            .strip_prefix("Permissions Violation for ")
+            .or_else(|| text.strip_prefix("permissions violation for "))?;
+        let (verb, rest) = match rest.split_once(" to ")? {
+            ("Publish" | "publish", rest) => ("publish to", rest),
+            ("Subscription" | "subscription", rest) => ("subscribe to", rest),
+            _ => return None,
+        };
+        Some(Self { verb, subject: rest.trim_start_matches('"').split('"').next()?.to_owned() })
+    }
+}
+
+fn addresses(servers: &str) -> Result<Vec<ServerAddr>, ConnectError> {
+    let bad = |text: &str| ConnectError::Address { text: text.to_owned() };
+    let scheme = if servers.starts_with("tls://") { "tls://" } else { "nats://" };
+    servers
+        .split(',')
+        .map(str::trim)
+        .map(|server| {
+            let server = if server.contains("://") { server.to_owned() } else { format!("{scheme}{server}") };
+            let address = server.parse::<ServerAddr>().map_err(|_| bad(&server))?;
+            if address.host().is_empty() { Err(bad(&server)) } else { Ok(address) }
+        })
+        .collect()
+}
+
+async fn options(login: &Login) -> Result<ConnectOptions, ConnectError> {
+    let unreadable =
+        |what, path: &PathBuf, source| ConnectError::Login { what, path: path.display().to_string(), source };
+    let mut options = ConnectOptions::new();
+    if let Some(path) = &login.creds {
+        options = options.credentials_file(path).await.map_err(|error| unreadable("the credentials", path, error))?;
+    }
+    if let Some(path) = &login.nkey {
+        let seed = std::fs::read_to_string(path).map_err(|error| unreadable("the nkey seed", path, error))?;
+        options = options.nkey(seed.trim().to_owned());
+    }
+    if let Some(user) = &login.user {
+        options = options.user_and_password(user.clone(), login.password.clone().unwrap_or_default());
+    }
+    if let Some(token) = &login.token {
+        options = options.token(token.clone());
+    }
+    if let Some(path) = &login.tls_ca {
+        readable("the certificate authority", path)?;
+        options = options.add_root_certificates(path.clone());
+    }
+    if let (Some(cert), Some(key)) = (&login.tls_cert, &login.tls_key) {
+        readable("the client certificate", cert)?;
+        readable("the client certificate's key", key)?;
+        options = options.add_client_certificate(cert.clone(), key.clone());
+    }
+    if login.tls_first {
+        options = options.tls_first();
+    }
+    if let Some(prefix) = &login.inbox_prefix {
+        options = options.custom_inbox_prefix(prefix);
+    }
+    Ok(options)
+}
+
+/// A file that is missing is better told here than by the TLS library.
+fn readable(what: &'static str, path: &PathBuf) -> Result<(), ConnectError> {
+    match std::fs::File::open(path) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(ConnectError::Login { what, path: path.display().to_string(), source }),
+    }
+}
+
+fn is_supported(version: &str) -> bool {
+    let mut numbers = version.split(['.', '-']).map_while(|number| number.parse::<i64>().ok());
+    let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    (major, minor) >= MIN_SERVER
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        for version in ["2.12.0", "2.15.1", "2.100.0", "3.0.0-beta.1"] {
+            assert!(is_supported(version), "{version}");
+        }
+        for version in ["2.9.10", "2.11.9", "", "1.99.0", "dev"] {
+            assert!(!is_supported(version), "{version}");
+        }
+    }
+
+    #[test]
+    fn denials_name_their_subject() {
+        let denial = Denial::read("Permissions Violation for Publish to \"decklog.release.a.b.c.d.E\"");
+        assert_eq!(
+            denial.map(|denial| denial.to_string()).as_deref(),
+            Some("permission denied: this login may not publish to \"decklog.release.a.b.c.d.E\"")
+        );
+        let denial = Denial::read("Permissions Violation for Subscription to \"decklog.>\" using queue \"q\"");
+        assert_eq!(denial.map(|denial| (denial.verb, denial.subject)), Some(("subscribe to", "decklog.>".to_owned())));
+        assert_eq!(Denial::read("Stale Connection"), None);
+    }
+
+    #[test]
+    fn servers_are_named_as_nats_users_do() {
+        for servers in ["nats://127.0.0.1:4222", "nats://a:1,b:2", "tls://a,b", "a:4222", "nats://user:word@a:1"] {
+            assert!(addresses(servers).is_ok(), "{servers}");
+        }
+        assert!(addresses("nats://").is_err());
+    }
+}

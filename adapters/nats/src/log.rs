@@ -1,0 +1,310 @@
+//! The log on JetStream: reading from a place of our own, and never from what a server believes we have seen.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use decklog_engine::log::{AppendError, Appended, Batch, Log, LogId, NewEvent, ReadError, Scope, Wait};
+use decklog_schemas::Sequence;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::api::ApiError;
+use crate::connect::Connection;
+use crate::cursor::{Broken, Chunk, Cursor};
+use crate::info::{Missing, StreamInfo, classify, info};
+use crate::publish::Publisher;
+
+/// Name of the stream, unless another one is named.
+pub const STREAM: &str = "DECKLOG";
+
+/// How long a read that does not wait for more bears with a server that is away.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// After what time without a record a reader looks whether the log is still there, and still the same.
+const IDLE_CHECK: Duration = Duration::from_secs(5);
+
+/// How long a leader may lag behind what its followers have agreed upon.
+const CATCH_UP: Duration = Duration::from_secs(2);
+
+/// After what time a chunk that must be there has got lost.
+const STALLED: Duration = Duration::from_secs(5);
+
+/// How many cursors wait for their reader to come back.
+const IDLE_CURSORS: usize = 4;
+
+/// At which attempt in vain it is told that the log is away.
+const TOLD_AT: u32 = 4;
+
+/// The shortest and the longest pause between two attempts to read.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The log on a JetStream stream.
+///
+/// Reading survives what happens to servers, connections and consumers: it starts again behind the last record that was
+/// returned. A stream that is gone, another one, or shorter than it was is told as such, and never waited out.
+pub struct JetStreamLog {
+    connection: Connection,
+    stream: String,
+    publisher: Publisher,
+    cursors: Mutex<Vec<Cursor>>,
+}
+
+impl Log for JetStreamLog {
+    async fn append(&self, events: Vec<NewEvent>) -> Result<Vec<Appended>, AppendError> {
+        Ok(self.publisher.append(events).await)
+    }
+
+    async fn read(&self, from: Sequence, scope: &Scope, wait: Wait) -> Result<Batch, ReadError> {
+        let (mut away, mut ahead, mut losses) = (Away::default(), None, 0);
+        loop {
+            let trouble = match self.read_once(from, scope, wait).await {
+                Ok(Some(batch)) => {
+                    away.end(&self.stream);
+                    return Ok(batch);
+                }
+                // There is nothing yet, or the cursor was of an earlier connection.
+                Ok(None) => {
+                    away.end(&self.stream);
+                    continue;
+                }
+                Err(Trouble::Read(ReadError::Unavailable(error))) => error,
+                Err(Trouble::Read(error)) => return Err(error),
+                Err(Trouble::Ahead(batch)) if *ahead.get_or_insert_with(Instant::now) + CATCH_UP < Instant::now() => {
+                    return Ok(*batch);
+                }
+                Err(Trouble::Ahead(_)) => {
+                    sleep(CATCH_UP / 100).await;
+                    continue;
+                }
+                Err(Trouble::Lost { first, problem }) => {
+                    losses += 1;
+                    if losses > 2 {
+                        return Err(ReadError::Damaged { sequence: first, problem });
+                    }
+                    problem.into()
+                }
+            };
+            if wait == Wait::No && away.since.elapsed() > PATIENCE {
+                return Err(ReadError::Unavailable(trouble));
+            }
+            away.pause(&self.stream, &*trouble).await;
+        }
+    }
+}
+
+/// A log that does not answer, from the first attempt on.
+struct Away {
+    since: Instant,
+    attempts: u32,
+}
+
+/// Why a read came to nothing.
+enum Trouble {
+    Read(ReadError),
+    /// The log ends before what its reader has seen. In a cluster that may be so for a moment, where the leader is the
+    /// last one to hear of what is agreed; else it is never waited out, for it will not grow into the same log.
+    Ahead(Box<Batch>),
+    /// Records were not delivered that the stream says it has. A second look may find them.
+    Lost {
+        first: Sequence,
+        problem: String,
+    },
+}
+
+// === impl JetStreamLog ===
+
+impl JetStreamLog {
+    /// The log on a stream that is there.
+    ///
+    /// # Errors
+    /// There is no such stream, or this login may not ask for it.
+    pub async fn open(connection: &Connection, stream: &str) -> Result<Self, ReadError> {
+        info(connection, stream).await.map_err(|error| error.into_read_error(stream))?;
+        Ok(Self::unchecked(connection, stream))
+    }
+
+    /// The log on a stream that nobody looked for: for those who may publish, and ask for nothing.
+    #[must_use]
+    pub fn unchecked(connection: &Connection, stream: &str) -> Self {
+        Self {
+            connection: connection.clone(),
+            stream: stream.to_owned(),
+            publisher: Publisher::start(connection.clone(), stream),
+            cursors: Mutex::default(),
+        }
+    }
+
+    /// The connection that it works on.
+    #[must_use]
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// State and configuration of the stream.
+    ///
+    /// # Errors
+    /// It cannot be asked for.
+    pub async fn info(&self) -> Result<StreamInfo, ApiError> {
+        info(&self.connection, &self.stream).await
+    }
+
+    /// One attempt. None means: try again at once.
+    async fn read_once(&self, from: Sequence, scope: &Scope, wait: Wait) -> Result<Option<Batch>, Trouble> {
+        let session = self.connection.session().number;
+        let info = self.info().await.map_err(|error| self.trouble(error))?;
+        let (id, tail) = (info.id(), info.tail());
+        let is_at_tail = Some(from) > tail;
+        let nothing = |next| Batch { session, ..Batch::empty(id.clone(), tail, next) };
+        if from > Sequence::after(tail) {
+            return Err(Trouble::Ahead(Box::new(nothing(from))));
+        }
+        if is_at_tail && wait == Wait::No {
+            return Ok(Some(nothing(from)));
+        }
+        let mut cursor = match self.take_cursor(from, scope, wait, session, &id) {
+            Some(cursor) => cursor,
+            None => {
+                let opened = Cursor::open(&self.connection, &self.stream, &info, from, scope).await;
+                let cursor = opened.map_err(|error| self.trouble(error))?;
+                if cursor.pending_at_open == 0 && wait == Wait::No {
+                    return self.nothing_up_to(&info, from, scope, nothing(Sequence::after(tail))).await.map(Some);
+                }
+                cursor
+            }
+        };
+        let patience = if is_at_tail || *scope != Scope::All { IDLE_CHECK } else { STALLED };
+        match timeout(patience, cursor.chunk()).await {
+            Ok(Ok(chunk)) => Ok(self.batch(cursor, chunk, from, nothing(from))),
+            Ok(Err(broken)) => Err(self.broken(broken)),
+            // A consumer may be gone without a word, so that another one is opened where a record must be.
+            Err(_) if is_at_tail => self.keep_waiting(cursor, &id, from),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// A chunk as a batch. None if all of it lies before the place.
+    fn batch(&self, cursor: Cursor, chunk: Chunk, from: Sequence, nothing: Batch) -> Option<Batch> {
+        let Chunk { mut records, gaps, next, is_end } = chunk;
+        if records.iter().next().is_some_and(|first| first.sequence < from) {
+            let mut rest = decklog_engine::Records::default();
+            records.iter().filter(|record| record.sequence >= from).for_each(|record| rest.push(&record));
+            records = rest;
+        }
+        let mut next = next.unwrap_or(from).max(from);
+        if is_end {
+            next = next.max(Sequence::after(cursor.tail_at_open));
+        }
+        let tail = nothing.tail.max(records.last_sequence());
+        let is_empty = records.is_empty();
+        let batch = Batch { tail, next, records, gaps, ..nothing };
+        self.keep(cursor);
+        (!is_empty).then_some(batch)
+    }
+
+    /// The waiting goes on with the same cursor, unless something has changed meanwhile.
+    fn keep_waiting(&self, cursor: Cursor, id: &LogId, from: Sequence) -> Result<Option<Batch>, Trouble> {
+        if cursor.log == *id && cursor.next == from {
+            self.keep(cursor);
+        }
+        Ok(None)
+    }
+
+    /// Nothing of the scope is there up to the tail; in the whole log that means that what is there was taken out.
+    async fn nothing_up_to(
+        &self,
+        info: &StreamInfo,
+        from: Sequence,
+        scope: &Scope,
+        nothing: Batch,
+    ) -> Result<Batch, Trouble> {
+        if *scope != Scope::All {
+            return Ok(nothing);
+        }
+        let end = Sequence::after(info.tail());
+        match classify(&self.connection, &self.stream, &info.id(), from, end).await {
+            Ok(gaps) => Ok(Batch { gaps, ..nothing }),
+            Err(missing) => Err(self.broken(missing.into())),
+        }
+    }
+
+    /// A cursor of this log and connection that stands where the reader is. One that waits for no record is told
+    /// whether there is one only by a fresh cursor.
+    fn take_cursor(&self, from: Sequence, scope: &Scope, wait: Wait, session: u64, log: &LogId) -> Option<Cursor> {
+        let mut cursors = self.cursors();
+        cursors.retain(|cursor| cursor.session == session && cursor.log == *log);
+        if *scope != Scope::All && wait == Wait::No {
+            return None;
+        }
+        let fits = |cursor: &Cursor| {
+            cursor.scope == *scope && (cursor.next == from || (*scope != Scope::All && cursor.next < from))
+        };
+        let place = cursors.iter().position(fits)?;
+        Some(cursors.remove(place))
+    }
+
+    fn keep(&self, cursor: Cursor) {
+        let mut cursors = self.cursors();
+        if cursors.len() == IDLE_CURSORS {
+            cursors.remove(0);
+        }
+        cursors.push(cursor);
+    }
+
+    fn cursors(&self) -> std::sync::MutexGuard<'_, Vec<Cursor>> {
+        self.cursors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn trouble(&self, error: ApiError) -> Trouble {
+        Trouble::Read(error.into_read_error(&self.stream))
+    }
+
+    fn broken(&self, broken: Broken) -> Trouble {
+        match broken {
+            Broken::Missing(Missing::Lost { first, .. }) => Trouble::Lost { first, problem: broken.to_string() },
+            Broken::Missing(Missing::Api(error)) => self.trouble(error),
+            Broken::Missing(Missing::OtherLog { .. }) | Broken::Consumer(_) => {
+                Trouble::Read(ReadError::Unavailable(broken.into()))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for JetStreamLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JetStreamLog").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}
+
+// === impl Away ===
+
+impl Default for Away {
+    fn default() -> Self {
+        Self { since: Instant::now(), attempts: 0 }
+    }
+}
+
+impl Away {
+    /// Waits before the next attempt, longer each time. What passes at once is told to nobody.
+    async fn pause(&mut self, stream: &str, error: &(dyn std::error::Error + Send + Sync)) {
+        if self.attempts == TOLD_AT {
+            tracing::warn!(%stream, %error, "Log does not answer; trying again until it does");
+        }
+        let pause = SHORTEST_PAUSE * 2_u32.saturating_pow(self.attempts.min(16));
+        self.attempts += 1;
+        sleep(jittered(pause.min(LONGEST_PAUSE))).await;
+    }
+
+    fn end(&mut self, stream: &str) {
+        if self.attempts > TOLD_AT {
+            tracing::info!(%stream, "Log answers again");
+        }
+        *self = Self::default();
+    }
+}
+
+/// A pause that differs from that of others who lost the same server at the same time.
+fn jittered(pause: Duration) -> Duration {
+    let part = u32::from(uuid::Uuid::now_v7().as_bytes()[15]);
+    pause / 2 + pause * part / 512
+}
