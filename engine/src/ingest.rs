@@ -1,7 +1,7 @@
 //! Ingest: events as they arrive, to what became of each; the way in for every writer that is not the log's own client.
 
 use decklog_schemas::answer::{EmitAnswer, EmitStatus, OutcomeWord};
-use decklog_schemas::{Envelope, Outcome, Sequence, subject};
+use decklog_schemas::{Envelope, Outcome, subject};
 
 use crate::log::{AppendError, Appended, ExpectedTail, Log, NewEvent};
 use crate::projection::Projection;
@@ -36,25 +36,8 @@ pub async fn ingest<L: Log, P: Projection>(
     events: Vec<Vec<u8>>,
     check: Check,
 ) -> Result<Vec<EmitAnswer>, IngestError> {
-    let mut answers = Vec::with_capacity(events.len());
-    let (mut accepted, mut places) = (Vec::new(), Vec::new());
-    for bytes in events {
-        let (event, answer) = match prepare(bytes, check) {
-            Ok(event) => (Some(event), EmitAnswer { status: EmitStatus::Unknown, ..EmitAnswer::default() }),
-            Err(refused) => (None, refused),
-        };
-        if let Some(event) = event {
-            places.push(answers.len());
-            accepted.push(event);
-        }
-        answers.push(answer);
-    }
-    if accepted.is_empty() {
-        return Ok(answers);
-    }
-    let ids: Vec<_> = accepted.iter().map(|event| event.id.clone()).collect();
-    let appended = match handle.log().append(accepted).await {
-        Ok(appended) => appended,
+    let mut answers = match append(&**handle.log(), events, check).await {
+        Ok(answers) => answers,
         Err(error) => {
             if let AppendError::Failed(why) = &error {
                 // If the service has ended before, it has said why.
@@ -63,16 +46,40 @@ pub async fn ingest<L: Log, P: Projection>(
             return Err(error.into());
         }
     };
-    let sequences: Vec<_> = appended.iter().filter_map(sequence_of).collect();
-    let mut verdicts = Vec::new();
-    if let Some(last) = sequences.iter().max() {
-        handle.reach(*last).await?;
-        verdicts = handle.verdicts(sequences).await?;
+    let sequences: Vec<_> = answers.iter().filter_map(|answer| answer.sequence).collect();
+    let Some(last) = sequences.iter().max() else { return Ok(answers) };
+    handle.reach(*last).await?;
+    let verdicts = handle.verdicts(sequences).await?;
+    let folded = answers.iter_mut().filter(|answer| answer.sequence.is_some());
+    for (answer, verdict) in folded.zip(verdicts) {
+        tell(answer, verdict);
     }
-    let mut verdicts = verdicts.into_iter();
-    for ((place, id), appended) in places.into_iter().zip(ids).zip(appended) {
-        let verdict = sequence_of(&appended).and_then(|_| verdicts.next()).flatten();
-        answers[place] = answer(id, appended, verdict);
+    Ok(answers)
+}
+
+/// Appends events to a log that somebody else folds; one answer for each, in order. A refused one stops nothing else.
+///
+/// # Errors
+/// The log failed. The same events may be sent again: equal ids are one event.
+pub async fn append<L: Log>(log: &L, events: Vec<Vec<u8>>, check: Check) -> Result<Vec<EmitAnswer>, AppendError> {
+    let mut answers = Vec::with_capacity(events.len());
+    let (mut accepted, mut places) = (Vec::new(), Vec::new());
+    for bytes in events {
+        match prepare(bytes, check) {
+            Ok(event) => {
+                places.push((answers.len(), event.id.clone()));
+                accepted.push(event);
+                answers.push(EmitAnswer::default());
+            }
+            Err(refused) => answers.push(refused),
+        }
+    }
+    if accepted.is_empty() {
+        return Ok(answers);
+    }
+    let appended = log.append(accepted).await?;
+    for ((place, id), appended) in places.into_iter().zip(appended) {
+        answers[place] = answer(id, appended);
     }
     Ok(answers)
 }
@@ -93,28 +100,32 @@ fn refused(id: Option<String>, error: String) -> EmitAnswer {
     EmitAnswer { id, error: Some(error), ..EmitAnswer::default() }
 }
 
-fn sequence_of(appended: &Appended) -> Option<Sequence> {
-    match appended {
-        Appended::Stored { sequence } | Appended::Duplicate { sequence } => Some(*sequence),
-        Appended::Conflict { .. } | Appended::Refused { .. } | Appended::Unknown { .. } => None,
-    }
+fn answer(id: String, appended: Appended) -> EmitAnswer {
+    let (status, sequence, error) = match appended {
+        Appended::Stored { sequence } => (EmitStatus::Stored, Some(sequence), None),
+        Appended::Duplicate { sequence } => (EmitStatus::Duplicate, Some(sequence), None),
+        Appended::Conflict { tail: Some(tail) } => {
+            (EmitStatus::Conflict, None, Some(format!("the release is at {tail}")))
+        }
+        Appended::Conflict { tail: None } => (EmitStatus::Conflict, None, Some("the release has no record".to_owned())),
+        Appended::Refused { reason } => (EmitStatus::Refused, None, Some(reason)),
+        Appended::Unknown { reason } => (EmitStatus::Unknown, None, Some(reason)),
+    };
+    EmitAnswer { id: Some(id), status, sequence, error, ..EmitAnswer::default() }
 }
 
-fn answer(id: String, appended: Appended, verdict: Option<Verdict>) -> EmitAnswer {
-    let sequence = sequence_of(&appended);
-    let (status, error) = match appended {
-        Appended::Stored { .. } => (EmitStatus::Stored, None),
-        Appended::Duplicate { .. } => (EmitStatus::Duplicate, None),
-        Appended::Conflict { tail: Some(tail) } => (EmitStatus::Conflict, Some(format!("the release is at {tail}"))),
-        Appended::Conflict { tail: None } => (EmitStatus::Conflict, Some("the release has no record".to_owned())),
-        Appended::Refused { reason } => (EmitStatus::Refused, Some(reason)),
-        Appended::Unknown { reason } => (EmitStatus::Unknown, Some(reason)),
-    };
-    let (outcome, reason, quarantined) = match verdict {
-        None => (None, None, None),
-        Some(Ok(Outcome::Folded)) => (Some(OutcomeWord::Folded), None, None),
-        Some(Ok(Outcome::Ignored(reason))) => (Some(OutcomeWord::Ignored), Some(reason), None),
-        Some(Err(quarantined)) => (Some(OutcomeWord::Quarantined), None, Some(quarantined.to_string())),
-    };
-    EmitAnswer { id: Some(id), status, sequence, outcome, reason, error: error.or(quarantined) }
+/// Adds what the fold did with the event.
+fn tell(answer: &mut EmitAnswer, verdict: Option<Verdict>) {
+    match verdict {
+        None => {}
+        Some(Ok(Outcome::Folded)) => answer.outcome = Some(OutcomeWord::Folded),
+        Some(Ok(Outcome::Ignored(reason))) => {
+            answer.outcome = Some(OutcomeWord::Ignored);
+            answer.reason = Some(reason);
+        }
+        Some(Err(quarantined)) => {
+            answer.outcome = Some(OutcomeWord::Quarantined);
+            answer.error = Some(quarantined.to_string());
+        }
+    }
 }

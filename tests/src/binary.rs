@@ -44,7 +44,7 @@ pub fn stdout<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> String {
     String::from_utf8(output.stdout).expect("output is UTF-8")
 }
 
-/// A running `decklog up`, killed with -9 when dropped.
+/// A running `decklog up` or `decklog project`, killed with -9 when dropped.
 #[derive(Debug)]
 pub struct Up {
     child: Child,
@@ -55,7 +55,12 @@ impl Up {
     /// Starts `decklog up --data FOLDER` and waits until it says that it is ready.
     #[must_use]
     pub fn start(folder: &Path) -> Self {
-        let args = [OsStr::new("up"), OsStr::new("--data"), folder.as_os_str()];
+        Self::of([OsStr::new("up"), OsStr::new("--data"), folder.as_os_str()])
+    }
+
+    /// Starts a command that runs until it is told to stop, and waits until it says that it is ready.
+    #[must_use]
+    pub fn of<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
         let mut child = command(args).stderr(Stdio::piped()).spawn().expect("decklog can be started");
         let stderr = child.stderr.take().map(BufReader::new);
         let mut up = Self { child, stderr };
@@ -70,7 +75,7 @@ impl Up {
         while !line.contains(text) {
             line.clear();
             let read = stderr.read_line(&mut line).expect("standard error is UTF-8");
-            assert!(read > 0, "`decklog up` ended before it said {text:?}: {seen}");
+            assert!(read > 0, "decklog ended before it said {text:?}: {seen}");
             seen.push_str(&line);
         }
         seen
@@ -80,6 +85,14 @@ impl Up {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Waits for the end, and returns exit code and the rest of standard error.
+    pub fn ended(&mut self) -> (Option<i32>, String) {
+        let mut rest = String::new();
+        let mut stderr = self.stderr.take().expect("standard error is read only here");
+        stderr.read_to_string(&mut rest).expect("standard error is UTF-8");
+        (self.child.wait().expect("the process is ours").code(), rest)
     }
 
     /// Kills the process with -9.
@@ -93,10 +106,7 @@ impl Up {
         let pid = self.pid().to_string();
         let sent = Command::new("kill").args(["-s", signal, &pid]).status().expect("kill can be started");
         assert!(sent.success(), "kill -s {signal} {pid}: {sent}");
-        let mut rest = String::new();
-        let mut stderr = self.stderr.take().expect("standard error is read only here");
-        stderr.read_to_string(&mut rest).expect("standard error is UTF-8");
-        (self.child.wait().expect("the process is ours").code(), rest)
+        self.ended()
     }
 }
 

@@ -4,6 +4,7 @@ pub mod binary;
 pub mod history;
 pub mod model;
 pub mod nats;
+pub mod numbered;
 pub mod pairs;
 pub mod peer;
 pub mod port;

@@ -1,5 +1,6 @@
 //! Real NATS servers: started with JetStream on the loopback, killed, restarted, paused and reconfigured by tests.
 
+pub mod api;
 pub mod cluster;
 mod monitor;
 pub mod proxy;

@@ -16,7 +16,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("decklog-kube", ""),
     ("decklog-sled", "decklog-engine decklog-schemas"),
     ("decklog-http", "decklog-engine decklog-projections decklog-schemas"),
-    (WIRING, "decklog-engine decklog-http decklog-projections decklog-schemas decklog-sled"),
+    (WIRING, "decklog-engine decklog-http decklog-nats decklog-projections decklog-schemas decklog-sled"),
 ];
 
 /// The one package that may name adapters, besides the tests, which may name anything.
@@ -25,7 +25,7 @@ const TESTS: &str = "decklog-tests";
 
 /// The crates that decklog-schemas pulls in, whoever names them.
 const SCHEMAS_USE: &str = "
-    ascii dyn-clone itoa jiff jiff-core memchr num-traits percent-encoding ref-cast rmp rmp-serde
+    ascii base64 dyn-clone itoa jiff jiff-core memchr num-traits percent-encoding ref-cast rmp rmp-serde
     schemars serde serde_core serde_json serde_path_to_error thiserror zmij";
 
 /// What decklog-engine pulls in besides.

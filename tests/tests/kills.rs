@@ -7,55 +7,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use decklog_tests::binary::{self, Up};
-use serde_json::{Value, json};
+use decklog_tests::numbered::{RELEASES, Random, event, id_of, seed};
+use serde_json::Value;
 
 /// How often something is killed; `DECKLOG_KILLS` says otherwise.
 const KILLS: u64 = 200;
 
-/// How many releases the history is about.
-const RELEASES: u64 = 5;
-
 /// The pause between two events: a stream lasts about as long as the longest wait for a kill.
 const PACE: Duration = Duration::from_micros(100);
-
-/// Pseudo-random numbers from a seed that is printed (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
-    }
-}
-
-/// The event of a number: always the same, and its id says which it is.
-fn event(number: u64) -> String {
-    let release = number % RELEASES;
-    let item = json!({
-        "group": "apps", "version": "v1", "kind": "Deployment", "namespace": "shop", "name": format!("app-{}", number % 37),
-    });
-    let render = format!("r{}", number / 100);
-    let (name, source, data) = match number % 3 {
-        0 => ("ItemApplied", "/controller/1", json!({ "item": item, "renderRef": render, "wave": number % 4 })),
-        1 => {
-            ("HealthAssessed", "/observer/1", json!({ "item": item, "state": "Degraded", "assessedRenderRef": render }))
-        }
-        _ => ("ItemPruned", "/controller/1", json!({ "item": item })),
-    };
-    json!({
-        "specversion": "1.0",
-        "id": format!("00000000-0000-7000-8000-{number:012}"),
-        "source": source,
-        "type": format!("dev.decklog.{name}.v1"),
-        "subject": format!("shop/release-{release}"),
-        "time": "2026-03-02T10:00:00Z",
-        "writerseq": number + 1,
-        "data": data,
-    })
-    .to_string()
-}
 
 /// A running `decklog emit` that reads from us.
 fn emitter(folder: &Path) -> Child {
@@ -134,8 +93,7 @@ fn kill(pid: u32) {
 
 #[test]
 fn what_was_acknowledged_survives_every_kill() {
-    let seed =
-        std::env::var("DECKLOG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(u64::from(std::process::id()));
+    let seed = seed();
     let kills = std::env::var("DECKLOG_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
     println!("DECKLOG_SEED={seed}");
     let mut random = Random(seed);
@@ -176,10 +134,6 @@ fn what_was_acknowledged_survives_every_kill() {
         assert_eq!(log.get(sequence), Some(id), "{id} was acknowledged at {sequence}");
     }
     assert_eq!(state(&data), undisturbed(folder.path(), total), "the digest is as if nobody had been killed");
-}
-
-fn id_of(number: u64) -> String {
-    format!("00000000-0000-7000-8000-{number:012}")
 }
 
 /// All objects with their digest, from the log and from the engine's checkpoint.

@@ -41,6 +41,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the embedded engine in the foreground: log, projector into a folder of YAML, HTTP on a socket
     Up(UpArgs),
+    /// Fold a log on NATS into a folder of YAML, in the foreground, and follow it
+    Project(ProjectArgs),
     /// Tell one recorded incident in the terminal, on the embedded engine
     Demo(DemoArgs),
     /// Append events: a file, standard input, or one event from flags
@@ -71,6 +73,23 @@ pub(crate) struct UpArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "DECKLOG_LOG_LEVEL says how much is told on standard error: error, warn, info, debug. [default: info]"
+)]
+pub(crate) struct ProjectArgs {
+    #[command(flatten)]
+    pub(crate) log: FromArgs,
+
+    /// Folder of the checkpoint, from which a restart goes on [default: ~/.local/share/decklog/projector]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+
+    /// Folder of the inventories: DIR/<cluster>/<namespace>/<release>.yaml
+    #[arg(long, value_name = "DIR")]
+    pub(crate) sink: PathBuf,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// Folder for the demo's log; must be empty or missing [default: a new temporary folder]
     #[arg(long, value_name = "DIR")]
@@ -83,10 +102,54 @@ pub(crate) struct DemoArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct FromArgs {
-    /// The log to read: a folder of the embedded log, or a .jsonl file of CloudEvents [env: DECKLOG_LOG]
-    /// [default: ~/.local/share/decklog]
+    /// The log to read: nats://host:port[,host:port], a folder of the embedded log, or a .jsonl file of CloudEvents
+    /// [env: DECKLOG_LOG] [default: ~/.local/share/decklog]
     #[arg(long, value_name = "LOG", verbatim_doc_comment)]
     pub(crate) from: Option<LogAddress>,
+
+    #[command(flatten)]
+    pub(crate) nats: NatsArgs,
+}
+
+/// How to log in to NATS, as the NATS CLI has it.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "NATS")]
+pub(crate) struct NatsArgs {
+    /// A context of the NATS CLI: servers and login [env: DECKLOG_NATS_CONTEXT]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) nats_context: Option<String>,
+
+    /// Credentials: a file with a JWT and its seed [env: DECKLOG_CREDS]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) creds: Option<PathBuf>,
+
+    /// A file with the seed of an nkey [env: DECKLOG_NKEY]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nkey: Option<PathBuf>,
+
+    /// User name [env: DECKLOG_USER]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) user: Option<String>,
+
+    /// Password [env: DECKLOG_PASSWORD]
+    #[arg(long, value_name = "WORD")]
+    pub(crate) password: Option<String>,
+
+    /// Client certificate, PEM [env: DECKLOG_TLSCERT]
+    #[arg(long, value_name = "FILE", requires = "tlskey")]
+    pub(crate) tlscert: Option<PathBuf>,
+
+    /// Key of the client certificate, PEM [env: DECKLOG_TLSKEY]
+    #[arg(long, value_name = "FILE", requires = "tlscert")]
+    pub(crate) tlskey: Option<PathBuf>,
+
+    /// Certificates of the authorities that are trusted, PEM [env: DECKLOG_TLSCA]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tlsca: Option<PathBuf>,
+
+    /// The stream [env: DECKLOG_STREAM] [default: DECKLOG]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) stream: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -178,8 +241,8 @@ pub(crate) struct EmitArgs {
     #[arg(value_name = "RELEASE", value_parser = name)]
     pub(crate) release: Option<String>,
 
-    /// The log to write: a folder of the embedded log, created if it is missing [env: DECKLOG_LOG]
-    /// [default: ~/.local/share/decklog]
+    /// The log to write: nats://host:port[,host:port], or a folder of the embedded log, created if it is missing
+    /// [env: DECKLOG_LOG] [default: ~/.local/share/decklog]
     #[arg(long, value_name = "LOG", verbatim_doc_comment)]
     pub(crate) to: Option<LogAddress>,
 
@@ -193,6 +256,9 @@ pub(crate) struct EmitArgs {
 
     #[command(flatten)]
     pub(crate) event: EventFlags,
+
+    #[command(flatten)]
+    pub(crate) nats: NatsArgs,
 }
 
 /// How `emit` prints its answers.

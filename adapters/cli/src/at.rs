@@ -22,7 +22,7 @@ use crate::yaml;
 
 pub(crate) async fn run(args: AtArgs, config: &Config) -> Result<Answer, Error> {
     let format = config.output(args.output)?;
-    let address = config.log(args.log.from)?;
+    let address = config.log(args.log.from.clone())?;
     let asked = config.cluster(args.cluster);
     let cluster = asked.clone().unwrap_or_else(|| DEFAULT_CLUSTER.to_owned());
     let selection = match (args.namespace, args.release) {
@@ -31,7 +31,7 @@ pub(crate) async fn run(args: AtArgs, config: &Config) -> Result<Answer, Error> 
         (None, _) if args.all_namespaces => Selection::All { cluster: asked },
         (None, _) => return Err(Failure::usage("name the namespace with -n NAMESPACE, or ask for all with -A")),
     };
-    let mut source = Source::open(&address).await?;
+    let mut source = Source::open(&address, &args.log.nats).await?;
     let until = source.resolve(args.at)?;
     let view = source.view(selection.clone(), until).await?;
     if let Some(Until::Sequence(asked)) = until

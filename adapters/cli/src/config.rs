@@ -62,10 +62,15 @@ impl Config {
         if let Some(text) = &self.log {
             return named("log in the configuration file", text);
         }
+        self.data_folder().map(LogAddress::Folder)
+    }
+
+    /// The user's own folder for what decklog keeps.
+    pub(crate) fn data_folder(&self) -> Result<PathBuf, Error> {
         let folder = home("XDG_DATA_HOME", ".local/share").ok_or_else(|| {
-            Failure::usage("there is no home folder for the embedded log: name one with --from or --to")
+            Failure::usage("there is no home folder for what decklog keeps: name one with --from, --to or --data")
         })?;
-        Ok(LogAddress::Folder(folder.join("decklog")))
+        Ok(folder.join("decklog"))
     }
 
     /// The cluster that a command asks for: the flag, else the variable, else the file; none if nobody says.
@@ -93,7 +98,7 @@ fn format(place: &str, text: &str) -> Result<Format, Error> {
 }
 
 /// An environment variable; one that is empty says nothing.
-fn variable(name: &str) -> Option<String> {
+pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 

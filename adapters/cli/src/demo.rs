@@ -12,7 +12,8 @@ use decklog_schemas::{ReleaseKey, Sequence};
 
 use crate::args::{DemoArgs, Format};
 use crate::exit::{Answer, Failure};
-use crate::folder::{Engine, Yaml};
+use crate::folder::Embedded;
+use crate::inventories::Yaml;
 use crate::output::{self, Tone, tinted};
 use crate::{at, timeline};
 
@@ -63,7 +64,7 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Answer, Error> {
         return Ok(Answer::Yes);
     }
     let folder = new_folder(args.data)?;
-    let engine = Engine::start(&folder, Yaml::On).await?;
+    let engine = Embedded::start(&folder, Yaml::On).await?;
     let told = tell(&engine).await;
     engine.stop().await?;
     told?;
@@ -71,7 +72,7 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Answer, Error> {
     Ok(Answer::Yes)
 }
 
-async fn tell(engine: &Engine) -> Result<(), Error> {
+async fn tell(engine: &Embedded) -> Result<(), Error> {
     let key = ReleaseKey::new("default", "shop", "checkout");
     let mut lines = EVENTS.lines().map(|line| line.as_bytes().to_vec());
     let mut told = 0;
@@ -100,7 +101,7 @@ async fn tell(engine: &Engine) -> Result<(), Error> {
     Ok(())
 }
 
-async fn events_from(engine: &Engine, key: &ReleaseKey, from: u64, to: u64) -> Result<String, Error> {
+async fn events_from(engine: &Embedded, key: &ReleaseKey, from: u64, to: u64) -> Result<String, Error> {
     let mut told = Timeline::since(jiff::Timestamp::MIN);
     let until = Sequence::new(to).map_or(Until::Tail, Until::Sequence);
     let scope = decklog_engine::log::Scope::Release(key.clone());

@@ -4,11 +4,11 @@ mod flags;
 mod input;
 
 use std::io::Read as _;
-use std::path::Path;
 
 use anyhow::{Context as _, Error};
-use decklog_engine::ingest::{Check, IngestError, ingest};
+use decklog_engine::ingest::{Check, IngestError, append, ingest};
 use decklog_http::client::Client;
+use decklog_nats::JetStreamLog;
 use decklog_schemas::answer::{EmitAnswer, EmitStatus, OutcomeWord};
 use decklog_schemas::{DEFAULT_CLUSTER, EventType};
 use serde::Serialize;
@@ -16,10 +16,12 @@ use tokio::sync::mpsc;
 
 pub(crate) use self::input::BYTE_ORDER_MARK;
 use self::input::{Batch, Input};
-use crate::args::{AnswerFormat, EmitArgs};
+use crate::args::{AnswerFormat, EmitArgs, NatsArgs};
 use crate::config::Config;
 use crate::exit::{Answer, Failure};
-use crate::folder::{Engine, Yaml};
+use crate::folder::Embedded;
+use crate::inventories::Yaml;
+use crate::nats::NatsLog;
 use crate::output::{self, Tone, tinted};
 use crate::source::{LogAddress, Taken, not_yet, take};
 
@@ -27,17 +29,7 @@ pub(crate) async fn run(args: EmitArgs, config: &Config) -> Result<Answer, Error
     let check = if args.unchecked { Check::AsIs } else { Check::Valid };
     let cluster = config.cluster(args.event.cluster.clone()).unwrap_or_else(|| DEFAULT_CLUSTER.to_owned());
     let input = input_of(&args, &cluster)?;
-    let folder = match config.log(args.to.clone())? {
-        LogAddress::Folder(folder) => folder,
-        LogAddress::Lines(path) => {
-            return Err(Failure::usage(format!(
-                "{} is a file, which is only read: name a folder with --to",
-                path.display()
-            )));
-        }
-        LogAddress::NotYet(name, what) => return Err(not_yet(&name, what)),
-    };
-    let mut target = Target::open(&folder).await?;
+    let mut target = Target::open(&config.log(args.to.clone())?, &args.nats).await?;
     let mut report = Report { format: args.output, unit: input.unit(), any_refused: false, has_reader: true };
     let sent = send(&mut target, input, check, &mut report).await;
     // What was stored is folded and saved also if something failed after it.
@@ -52,12 +44,27 @@ enum Target {
     /// The `up` that holds the folder.
     Running(Client),
     /// An engine in this process, for a folder that nobody holds.
-    Own(Engine),
+    Own(Embedded),
+    /// A stream on NATS, which somebody else folds.
+    Nats(Box<JetStreamLog>),
 }
 
 impl Target {
-    async fn open(folder: &Path) -> Result<Self, Error> {
-        Ok(match take(folder, async || Engine::start(folder, Yaml::Off).await).await? {
+    async fn open(address: &LogAddress, nats: &NatsArgs) -> Result<Self, Error> {
+        let folder = match address {
+            LogAddress::Folder(folder) => folder,
+            LogAddress::Nats(servers) => {
+                return Ok(Self::Nats(Box::new(NatsLog::new(servers, nats).open_to_append().await?)));
+            }
+            LogAddress::Lines(path) => {
+                return Err(Failure::usage(format!(
+                    "{} is a file, which is only read: name nats://host:port or a folder with --to",
+                    path.display()
+                )));
+            }
+            LogAddress::NotYet(name, what) => return Err(not_yet(name, what)),
+        };
+        Ok(match take(folder, async || Embedded::start(folder, Yaml::Off).await).await? {
             Taken::Running(client) => Self::Running(client),
             Taken::Opened(engine) => Self::Own(engine),
         })
@@ -66,6 +73,7 @@ impl Target {
     async fn append(&mut self, events: Vec<Vec<u8>>, check: Check) -> Result<Vec<EmitAnswer>, Error> {
         match self {
             Self::Running(client) => Ok(client.append(&events, check).await?),
+            Self::Nats(log) => Ok(append(&**log, events, check).await?),
             Self::Own(engine) => match ingest(&engine.handle, events, check).await {
                 // The engine's own error says more than that it has ended.
                 Err(IngestError::Stopped(stopped)) => Err(engine.ended().await.err().unwrap_or_else(|| stopped.into())),
@@ -76,7 +84,7 @@ impl Target {
 
     async fn close(self) -> Result<(), Error> {
         match self {
-            Self::Running(_) => Ok(()),
+            Self::Running(_) | Self::Nats(_) => Ok(()),
             Self::Own(engine) => engine.stop().await,
         }
     }
@@ -92,8 +100,18 @@ async fn send(target: &mut Target, input: Input, check: Check, report: &mut Repo
                 report.unit
             )
         })?;
+        let unknown = answers.iter().position(|answer| answer.status == EmitStatus::Unknown);
+        let unknown = unknown.map(|at| places[at]);
         for (place, answer) in places.into_iter().zip(answers) {
             report.print(place, &answer)?;
+        }
+        // What is newer must not overtake it in its release, or the fold takes it for a duplicate when it comes.
+        if let Some(place) = unknown {
+            return Err(Failure::unreachable(format!(
+                "the log does not say what became of {0} {place}, and nothing behind its batch was sent: send again from \
+                 {0} {place} on when the log answers, for equal ids are one event",
+                report.unit
+            )));
         }
     }
     match reader.await {

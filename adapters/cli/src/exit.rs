@@ -13,7 +13,7 @@ use decklog_engine::service::ServiceError;
 
 use crate::args::{Cli, Command};
 use crate::config::Config;
-use crate::{at, demo, documents, emit, output, timeline, up};
+use crate::{at, demo, documents, emit, output, project, timeline, up};
 
 /// What a command ends with if it does not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,7 @@ pub fn run() -> ExitCode {
 async fn dispatch(command: Command, config: &Config) -> Result<Answer, Error> {
     match command {
         Command::Up(args) => up::run(args, config).await,
+        Command::Project(args) => project::run(args, config).await,
         Command::Demo(args) => demo::run(args).await,
         Command::Emit(args) => emit::run(*args, config).await,
         Command::At(args) => at::run(args, config).await,
@@ -94,7 +95,8 @@ async fn dispatch(command: Command, config: &Config) -> Result<Answer, Error> {
 /// What goes on is told on standard error: by a server all of it, by other commands only what is wrong, unless
 /// `DECKLOG_LOG_LEVEL` says otherwise.
 fn tracing_to_stderr(command: &Command) {
-    let usual = if matches!(command, Command::Up(_)) { "info" } else { "warn" };
+    // The client of NATS tells of each attempt to connect; what matters of it is told by the log.
+    let usual = if matches!(command, Command::Up(_) | Command::Project(_)) { "info,async_nats=warn" } else { "warn" };
     let level = std::env::var("DECKLOG_LOG_LEVEL").unwrap_or_else(|_| usual.to_owned());
     let filter = tracing_subscriber::EnvFilter::builder().parse_lossy(level);
     let is_terminal = io::IsTerminal::is_terminal(&io::stderr()) && std::env::var_os("NO_COLOR").is_none();
@@ -123,7 +125,7 @@ fn code_of(error: &Error) -> Code {
         _ => error.downcast_ref::<DriveError>(),
     };
     let read = match driven {
-        Some(DriveError::Diverged(_)) => return Code::Diverged,
+        Some(DriveError::Diverged(_) | DriveError::HistoryLost(_)) => return Code::Diverged,
         Some(DriveError::Read(error)) => Some(error),
         _ => error.downcast_ref::<ReadError>(),
     };

@@ -75,7 +75,9 @@ impl FromStr for Moment {
         if let Ok(until) = text.parse() {
             return Ok(Self::Absolute(until));
         }
-        if let Some(ago) = text.strip_prefix('-').and_then(|ago| GoDuration::parse(ago).ok()) {
+        if let Some(ago) =
+            GoDuration::parse(text.strip_prefix('-').unwrap_or(text)).ok().filter(|ago| ago.nanoseconds() >= 0)
+        {
             return Ok(Self::Ago(ago.nanoseconds()));
         }
         let bytes = text.as_bytes();
@@ -108,8 +110,9 @@ mod tests {
         check("-15m", "2026-03-02T14:45:00Z");
         check("-1h30m", "2026-03-02T13:30:00Z");
         check("2026-03-02T14:03:00+01:00", "2026-03-02T13:03:00Z");
+        check("15m", "2026-03-02T14:45:00Z");
         check("seq:12", "seq:12");
-        for text in ["", "now", "seq:0", "seq:", "15m", "25:00", "14:3", "2026-03-02"] {
+        for text in ["", "now", "seq:0", "seq:", "--15m", "25:00", "14:3", "2026-03-02"] {
             check(text, "not a moment");
         }
     }

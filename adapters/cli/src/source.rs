@@ -6,10 +6,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Error;
-use decklog_engine::log::Scope;
-use decklog_engine::replay::{Replayed, Until, replay, replay_records};
+use decklog_engine::log::{Log, Scope};
+use decklog_engine::replay::{Replayed, Until, replay_records};
 use decklog_engine::{Projection, Records};
 use decklog_http::client::{Client, ClientError, ConnectError};
+use decklog_nats::JetStreamLog;
 use decklog_projections::inventory::{Inventories, Selection};
 use decklog_projections::timeline::Timeline;
 use decklog_schemas::answer::{TimelineEntry, View};
@@ -17,10 +18,12 @@ use decklog_schemas::subject::Subject;
 use decklog_schemas::{ReleaseKey, Sequence};
 use decklog_sled::{OpenCheckpointsError, OpenError, SledLog};
 
+use crate::args::NatsArgs;
 use crate::exit::Failure;
 use crate::jsonl;
 use crate::moment::{Clock, Moment};
-use crate::output::Progress;
+use crate::nats::NatsLog;
+use crate::output::{self, Progress};
 
 /// Name of the socket in the folder of an embedded log.
 pub(crate) const SOCKET: &str = "decklog.sock";
@@ -35,6 +38,8 @@ pub(crate) enum LogAddress {
     Folder(PathBuf),
     /// A file of CloudEvents, one a line.
     Lines(PathBuf),
+    /// A stream on NATS servers: their addresses, as typed.
+    Nats(String),
     /// A kind of log that this version does not open, with what it is.
     NotYet(String, &'static str),
 }
@@ -47,12 +52,15 @@ pub(crate) enum Source {
     Folder(SledLog),
     /// A file, read as a whole.
     Lines(Records),
+    /// A stream on NATS.
+    Nats(Box<JetStreamLog>),
 }
 
 impl Source {
     /// Opens a log for reading. Nothing is created.
-    pub(crate) async fn open(address: &LogAddress) -> Result<Self, Error> {
+    pub(crate) async fn open(address: &LogAddress, nats: &NatsArgs) -> Result<Self, Error> {
         match address {
+            LogAddress::Nats(servers) => NatsLog::new(servers, nats).open().await.map(|log| Self::Nats(Box::new(log))),
             LogAddress::Lines(path) => jsonl::read(path).map(Self::Lines),
             LogAddress::Folder(folder) => Self::open_folder(folder).await,
             LogAddress::NotYet(name, what) => Err(not_yet(name, what)),
@@ -77,7 +85,7 @@ impl Source {
     pub(crate) fn last(&self) -> Option<Sequence> {
         match self {
             Self::Lines(records) => records.last_sequence(),
-            Self::Running(_) | Self::Folder(_) => None,
+            Self::Running(_) | Self::Folder(_) | Self::Nats(_) => None,
         }
     }
 
@@ -88,7 +96,7 @@ impl Source {
         }
         let mut inventories = Inventories::default();
         let scope = match (&self, &selection) {
-            (Self::Folder(_), Selection::Release(key)) => Scope::Release(key.clone()),
+            (Self::Folder(_) | Self::Nats(_), Selection::Release(key)) => Scope::Release(key.clone()),
             _ => Scope::All,
         };
         let replayed = self.replay(&scope, until.unwrap_or(Until::Tail), &mut inventories).await?;
@@ -121,10 +129,8 @@ impl Source {
     async fn replay<P: Projection>(&self, scope: &Scope, until: Until, projection: &mut P) -> Result<Replayed, Error> {
         match self {
             Self::Lines(records) => Ok(replay_records(&within(records, scope), until, projection)),
-            Self::Folder(log) => {
-                let _progress = Progress::start("Replaying the log");
-                Ok(replay(log, scope, until, projection).await?)
-            }
+            Self::Folder(log) => self::replay(log, scope, until, projection).await,
+            Self::Nats(log) => self::replay(&**log, scope, until, projection).await,
             Self::Running(_) => unreachable!("a running engine replays itself"),
         }
     }
@@ -135,9 +141,24 @@ impl Source {
             Self::Lines(records) => {
                 records.iter().map(|record| record.recorded).max().map_or_else(Clock::now, Clock::at)
             }
-            Self::Running(_) | Self::Folder(_) => Clock::now(),
+            Self::Running(_) | Self::Folder(_) | Self::Nats(_) => Clock::now(),
         }
     }
+}
+
+/// Replays a log, and says what is missing in it.
+async fn replay<L: Log, P: Projection>(
+    log: &L,
+    scope: &Scope,
+    until: Until,
+    projection: &mut P,
+) -> Result<Replayed, Error> {
+    let _progress = Progress::start("Replaying the log");
+    let replayed = decklog_engine::replay::replay(log, scope, until, projection).await?;
+    for gap in &replayed.gaps {
+        output::complain(&format!("warning: {gap}, and what they said is not in this answer"));
+    }
+    Ok(replayed)
 }
 
 /// The records of a scope.
@@ -224,7 +245,7 @@ async fn connect(folder: &Path) -> Result<Option<Client>, Error> {
 pub(crate) fn not_yet(name: &str, what: &str) -> Error {
     Failure::usage(format!(
         "{name} is {what}, which this version of decklog does not open: \
-         name a folder of the embedded log, or a .jsonl file of CloudEvents"
+         name nats://host:port, a folder of the embedded log, or a .jsonl file of CloudEvents"
     ))
 }
 
@@ -247,12 +268,14 @@ impl FromStr for LogAddress {
 
     fn from_str(text: &str) -> Result<Self, &'static str> {
         if text.is_empty() {
-            return Err("a log has a name: a folder of the embedded log, or a .jsonl file of CloudEvents");
+            return Err(
+                "a log has a name: nats://host:port, a folder of the embedded log, or a .jsonl file of CloudEvents",
+            );
         }
         let path = Path::new(text);
         let extension = path.extension().and_then(|extension| extension.to_str());
         Ok(if text.starts_with("nats://") || text.starts_with("tls://") {
-            Self::NotYet(text.to_owned(), "a log on a NATS server")
+            Self::Nats(text.to_owned())
         } else if text == "-" {
             Self::NotYet(text.to_owned(), "standard input")
         } else if path.is_dir() {
@@ -271,7 +294,7 @@ impl fmt::Display for LogAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Folder(path) | Self::Lines(path) => path.display().fmt(f),
-            Self::NotYet(name, _) => f.write_str(name),
+            Self::Nats(name) | Self::NotYet(name, _) => f.write_str(name),
         }
     }
 }

@@ -13,10 +13,10 @@ use crate::yaml;
 
 pub(crate) async fn run(args: TimelineArgs, config: &Config) -> Result<Answer, Error> {
     let format = config.output(args.output)?;
-    let address = config.log(args.log.from)?;
+    let address = config.log(args.log.from.clone())?;
     let cluster = config.cluster(args.cluster).unwrap_or_else(|| DEFAULT_CLUSTER.to_owned());
     let key = ReleaseKey::new(&cluster, &args.namespace, &args.release);
-    let mut source = Source::open(&address).await?;
+    let mut source = Source::open(&address, &args.log.nats).await?;
     let (since, until) = (source.resolve(args.since)?, source.resolve(args.until)?);
     let entries = source.timeline(&key, since, until).await?;
     if entries.is_empty() {

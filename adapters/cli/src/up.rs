@@ -5,20 +5,21 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Error};
 use decklog_projections::inventory::Inventories;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::args::UpArgs;
 use crate::config::Config;
 use crate::exit::{Answer, Failure};
-use crate::folder::{Engine, Yaml};
+use crate::folder::Embedded;
+use crate::inventories::Yaml;
+use crate::signals::Signals;
 use crate::source::{LogAddress, SOCKET, Taken, not_yet, take};
 
 pub(crate) async fn run(args: UpArgs, config: &Config) -> Result<Answer, Error> {
     let folder = folder_of(args, config)?;
     let mut signals = Signals::new()?;
     let taken = tokio::select! {
-        taken = take(&folder, async || Engine::start(&folder, Yaml::On).await) => taken?,
+        taken = take(&folder, async || Embedded::start(&folder, Yaml::On).await) => taken?,
         _ = signals.next() => return Ok(Answer::Yes),
     };
     let Taken::Opened(mut engine) = taken else {
@@ -67,6 +68,10 @@ fn folder_of(args: UpArgs, config: &Config) -> Result<PathBuf, Error> {
             "{} is a file, and `decklog up` needs a folder: name one with --data",
             path.display()
         ))),
+        LogAddress::Nats(servers) => Err(Failure::usage(format!(
+            "{servers} is a log on NATS, and `decklog up` keeps its own in a folder: name one with --data, or run \
+             `decklog project --from {servers} --sink DIR`"
+        ))),
         LogAddress::NotYet(name, what) => Err(not_yet(&name, what)),
     }
 }
@@ -75,24 +80,5 @@ fn remove_socket(socket: &Path) -> Result<(), Error> {
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         removed => removed.with_context(|| format!("cannot remove {}", socket.display())),
-    }
-}
-
-/// What tells the process to stop.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Self, Error> {
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
-    }
-
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.interrupt.recv() => "SIGINT",
-            _ = self.terminate.recv() => "SIGTERM",
-        }
     }
 }

@@ -128,6 +128,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a request waits for its answer.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How often the server is asked whether it is there: a connection that went silent is given up after two or three.
+const PING_EVERY: Duration = Duration::from_secs(10);
+
 /// How many commands wait in the client for the connection to come back: more than are ever in flight.
 const CLIENT_CAPACITY: usize = 8_192;
 
@@ -151,6 +154,7 @@ impl Connection {
             .name("decklog")
             .connection_timeout(CONNECT_TIMEOUT)
             .request_timeout(Some(REQUEST_TIMEOUT))
+            .ping_interval(PING_EVERY)
             .client_capacity(CLIENT_CAPACITY)
             .event_callback(move |event| {
                 let signals = listener.clone();
@@ -203,14 +207,20 @@ impl Connection {
 impl Signals {
     fn take(&self, event: &Event) {
         match event {
-            Event::Connected => self.session.send_modify(|session| {
-                session.number += 1;
-                session.is_up = true;
-            }),
-            Event::Disconnected | Event::Closed => {
+            Event::Connected => {
+                if self.session.borrow().number > 0 {
+                    tracing::info!("Connection to NATS is back");
+                }
+                self.session.send_modify(|session| {
+                    session.number += 1;
+                    session.is_up = true;
+                });
+            }
+            Event::Disconnected => {
                 tracing::warn!("Connection to NATS is lost");
                 self.session.send_modify(|session| session.is_up = false);
             }
+            Event::Closed => self.session.send_modify(|session| session.is_up = false),
             Event::ServerError(ServerError::Other(text)) => match Denial::read(text) {
                 // Nobody may be waiting.
                 Some(denial) => drop(self.denials.send(denial)),

@@ -149,6 +149,10 @@ impl JetStreamLog {
         info(&self.connection, &self.stream).await
     }
 
+    pub(crate) fn publisher(&self) -> &Publisher {
+        &self.publisher
+    }
+
     /// One attempt. None means: try again at once.
     async fn read_once(&self, from: Sequence, scope: &Scope, wait: Wait) -> Result<Option<Batch>, Trouble> {
         let session = self.connection.session().number;

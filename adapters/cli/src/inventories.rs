@@ -1,0 +1,134 @@
+//! The folder of inventories: one YAML file for each release, whole or not at all, and none of others touched.
+
+use std::collections::HashSet;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use decklog_engine::service::{Sink, SinkError};
+use decklog_projections::inventory::Inventories;
+use decklog_schemas::inventory::{GROUP, KIND, ReleaseInventory, VERSION};
+use decklog_schemas::{ReleaseKey, escape};
+use sha2::{Digest as _, Sha256};
+
+use crate::yaml;
+
+/// Writes each inventory to `<cluster>/<namespace>/<release>.yaml`: names escaped as in subjects, files whole or not at all.
+pub(crate) struct Folder {
+    root: PathBuf,
+    yaml: Yaml,
+    is_first: bool,
+}
+
+/// Whether the inventories are written as YAML.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Yaml {
+    On,
+    /// The next `up` writes them.
+    Off,
+}
+
+impl Sink<Inventories> for Folder {
+    async fn project(&mut self, inventories: &mut Inventories) -> Result<(), SinkError> {
+        if self.yaml == Yaml::Off {
+            return Ok(());
+        }
+        let mut keys = inventories.take_changed();
+        let is_first = std::mem::replace(&mut self.is_first, false);
+        if is_first {
+            keys = inventories.keys().cloned().collect();
+        }
+        let objects: Vec<_> = keys.into_iter().map(|key| (self.path(&key), inventories.object(&key))).collect();
+        if objects.is_empty() && !is_first {
+            return Ok(());
+        }
+        let root = self.root.clone();
+        let written = tokio::task::spawn_blocking(move || {
+            if is_first {
+                let known = objects.iter().map(|(path, _)| path.as_path()).collect();
+                remove_strangers(&root, &known).map_err(|error| SinkError {
+                    attempt: format!("cannot look through {}", root.display()),
+                    source: error.into(),
+                })?;
+            }
+            objects.into_iter().try_for_each(|(path, object)| {
+                write(&path, object.as_ref()).map_err(|error| SinkError {
+                    attempt: format!("cannot write {}", path.display()),
+                    source: error.into(),
+                })
+            })
+        });
+        match written.await {
+            Ok(written) => written,
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+        }
+    }
+}
+
+impl Folder {
+    pub(crate) fn new(root: PathBuf, yaml: Yaml) -> Self {
+        Self { root, yaml, is_first: true }
+    }
+
+    fn path(&self, key: &ReleaseKey) -> PathBuf {
+        let folder = self.root.join(file_name(&key.cluster)).join(file_name(&key.namespace));
+        folder.join(file_name(&key.name) + ".yaml")
+    }
+}
+
+/// How long a part of a path gets before it is cut: systems take 255 bytes, and a temporary name is longer.
+const NAME_BYTES: usize = 200;
+
+/// The escaped name. One that is too long for a file is cut, and ends in a hash of all of it.
+fn file_name(name: &str) -> String {
+    let name = escape(name);
+    if name.len() <= NAME_BYTES {
+        return name.into_owned();
+    }
+    let hash = Sha256::digest(name.as_bytes());
+    let hash = hash.iter().take(8).fold(String::new(), |hash, byte| hash + &format!("{byte:02x}"));
+    format!("{}~{hash}", &name[..NAME_BYTES])
+}
+
+/// Removes the YAML files of releases that the log does not know, such as those of a log that was here before.
+fn remove_strangers(folder: &Path, known: &HashSet<&Path>) -> io::Result<()> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            remove_strangers(&path, known)?;
+        } else if is_ours(&path)? && !known.contains(path.as_path()) {
+            std::fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether we wrote a file: nobody else's is removed, whatever somebody took for a folder of ours.
+fn is_ours(path: &Path) -> io::Result<bool> {
+    let is_yaml = path.extension().is_some_and(|extension| extension == "yaml");
+    Ok(is_yaml && std::fs::read(path)?.starts_with(format!("apiVersion: {GROUP}/{VERSION}\nkind: {KIND}\n").as_bytes()))
+}
+
+/// Puts the file in line with the object; a file that is right already is not touched.
+fn write(path: &Path, object: Option<&ReleaseInventory>) -> io::Result<()> {
+    let Some(object) = object else {
+        return match std::fs::remove_file(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        };
+    };
+    let text = yaml::to_string(object).map_err(io::Error::other)?;
+    if std::fs::read(path).is_ok_and(|present| present == text.as_bytes()) {
+        return Ok(());
+    }
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)?;
+    let mut file = tempfile::Builder::new().prefix(".").suffix(".new").tempfile_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
