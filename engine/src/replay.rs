@@ -66,6 +66,19 @@ pub async fn replay<L: Log, P: Projection>(
     }
 }
 
+/// The record at a sequence, none if it is not there; and the tail of the log.
+///
+/// # Errors
+/// The log cannot be read.
+pub async fn record_at<L: Log>(
+    log: &L,
+    sequence: Sequence,
+) -> Result<(Option<Record<'static>>, Option<Sequence>), ReadError> {
+    let batch = log.read(sequence, &Scope::All, Wait::No).await?;
+    let found = batch.records.iter().next().filter(|record| record.sequence == sequence);
+    Ok((found.map(Record::into_static), batch.tail))
+}
+
 /// Replays records that are in memory.
 pub fn replay_records<P: Projection>(records: &Records, until: Until, projection: &mut P) -> Replayed {
     let mut replayed = Replayed::default();

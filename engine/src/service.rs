@@ -235,7 +235,9 @@ where
             let is_at_tail = step.is_at_tail;
             self.remember(step);
             if is_at_tail {
-                return self.project().await;
+                self.project().await?;
+                // From here on a log that was exchanged is known for another one.
+                return self.checkpoint().await;
             }
             if self.driver.unsaved() >= CHECKPOINT_RECORDS {
                 self.checkpoint().await?;

@@ -23,8 +23,8 @@ use sha2::{Digest, Sha256};
 pub use self::object::Provenance;
 use self::release::Release;
 use self::saved::SavedRelease;
-pub(crate) use self::strings::ItemRef;
 use self::strings::Sources;
+pub(crate) use self::strings::{ItemRef, message as cut};
 use crate::keyed::{hash, position};
 
 /// The inventories of all releases of a log, in memory.

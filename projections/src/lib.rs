@@ -1,8 +1,9 @@
-//! Pure folds of the log into inventories and timelines.
+//! Pure folds of the log into inventories, timelines and the list of what is in quarantine.
 
 pub mod inventory;
 mod keyed;
-mod summary;
+pub mod quarantine;
+pub mod summary;
 pub mod timeline;
 
 pub use summary::summary;

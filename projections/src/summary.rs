@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use decklog_schemas::data::{Item, Workload};
-use decklog_schemas::{Body, Event};
+use decklog_schemas::{Body, Event, Record};
 
 use crate::inventory::ItemRef;
 
@@ -11,6 +11,15 @@ use crate::inventory::ItemRef;
 #[must_use]
 pub fn summary(event: &Event<'_>) -> String {
     Line(&event.body).to_string().replace(char::is_control, " ")
+}
+
+/// Says in one line what a record says, whatever the fold makes of it; of one that is no valid event, what is wrong.
+#[must_use]
+pub fn told(record: &Record<'_>) -> String {
+    match record.open() {
+        Ok(placed) => placed.envelope.validate().map_or_else(|refusal| refusal.to_string(), |event| summary(&event)),
+        Err(quarantined) => quarantined.to_string(),
+    }
 }
 
 struct Line<'a>(&'a Body<'a>);

@@ -1,9 +1,12 @@
 //! What people and programs get back: the answers of `emit`, `at` and `timeline`, the same over HTTP and on a terminal.
 
+mod quarantine;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::quarantine::{Inspected, QuarantineEntry, QuarantineKind, QuarantineList, QuarantinedRecord};
 use crate::inventory::ReleaseInventory;
 use crate::names::Sequence;
 use crate::outcome::Reason;

@@ -14,7 +14,7 @@ pub struct Record<'a> {
     pub sequence: Sequence,
     /// When the log took it: the log's clock.
     pub recorded: jiff::Timestamp,
-    /// The subject it was appended under.
+    /// The subject it was appended under; empty where the subject comes from the event, and the event has none.
     pub subject: Cow<'a, str>,
     /// The event, byte for byte.
     pub bytes: Cow<'a, [u8]>,
@@ -87,6 +87,7 @@ impl<'a> Record<'a> {
     pub fn open(&self) -> Result<Placed<'_>, Quarantined> {
         let envelope = Envelope::decode(&self.bytes)?;
         let about = match Subject::parse(&self.subject) {
+            None if self.subject.is_empty() => return Err(self.wrong_subject(&envelope)),
             None => {
                 return Err(Quarantined::ForeignSubject { subject: self.subject.to_string() });
             }

@@ -2,10 +2,12 @@
 
 pub mod api;
 pub mod cluster;
+pub mod keys;
 mod monitor;
 pub mod proxy;
 pub mod python;
 pub mod settings;
+pub mod tls;
 
 use std::time::Duration;
 

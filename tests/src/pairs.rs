@@ -23,6 +23,8 @@ const SOUND: std::ops::RangeInclusive<f64> = 0.93..=1.07;
 #[derive(Debug)]
 pub struct Bench {
     size: Size,
+    /// Only figures with this in their name; an argument that is no flag.
+    only: Option<String>,
     has_missed: bool,
 }
 
@@ -91,7 +93,8 @@ pub fn run(limit: Duration, bench: impl FnOnce(&mut Bench)) -> ExitCode {
         say(format_args!("the bench has not ended after {limit:?}"));
         std::process::exit(1);
     });
-    let mut running = Bench { size, has_missed: false };
+    let only = env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let mut running = Bench { size, only, has_missed: false };
     say(
         "| figure | hold | aim | measured | least–most | peer to itself | peer, product in M events/s | CPU ns an event | load | verdict |",
     );
@@ -123,6 +126,9 @@ impl Bench {
 
     /// Measures how many times as fast as the peer the product is; each does one run a call, and says what it took.
     pub fn compare(&mut self, figure: Figure<'_>, mut peer: impl FnMut() -> Cost, mut product: impl FnMut() -> Cost) {
+        if self.only.as_ref().is_some_and(|only| !figure.name.contains(only.as_str())) {
+            return;
+        }
         let (mut pairs, mut selves) = (Vec::new(), Vec::new());
         for round in 0..self.pick(ROUNDS, 1) {
             pairs.push(in_turn(round, &mut peer, &mut product));
@@ -225,7 +231,9 @@ impl Spread {
     }
 }
 
-fn cpu_time() -> Duration {
+/// The time of all threads of this process on a CPU.
+#[must_use]
+pub fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -1,9 +1,11 @@
-//! Every scenario through the real binary, on all three ways in: a file, a folder that nobody holds, a running `up`.
+//! Every scenario through the real binary, on all ways in: a file, a folder that nobody holds, a running `up`, NATS.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use decklog_tests::binary::{self, Up, root};
+use decklog_tests::nats::{NatsServer, api};
 use decklog_tests::scenario::{Scenario, decided};
 use serde_json::Value;
 
@@ -121,6 +123,29 @@ fn through_a_running_up() {
         same("the exit code of `up`", &Some(0), &code).map_err(|problem| format!("{problem}: {rest}"))?;
         compare(scenario, &data)
     });
+}
+
+/// Each scenario on a stream of its own, in an account of its own.
+#[test]
+fn through_nats() {
+    let scenarios = scenarios();
+    let account =
+        |number| format!("A{number}: {{ jetstream: enabled, users: [{{ user: u{number}, password: word }}] }}");
+    let accounts: Vec<_> = (0..scenarios.len()).map(account).collect();
+    let server = NatsServer::builder().conf(&format!("accounts {{ {} }}", accounts.join("\n"))).start();
+    let (next, compared) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    each(&scenarios, |scenario| {
+        let servers = server.url_of(&format!("u{}", next.fetch_add(1, Ordering::Relaxed)), "word");
+        api::init(&servers, 1);
+        let log = Path::new(&servers);
+        if emit(scenario, log).is_none() {
+            return Ok(());
+        }
+        compared.fetch_add(1, Ordering::Relaxed);
+        compare(scenario, log)
+    });
+    let compared = compared.into_inner();
+    assert!(compared > 150, "only {compared} scenarios were stored whole");
 }
 
 /// The projector's YAML file is the object.

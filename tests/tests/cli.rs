@@ -88,11 +88,10 @@ fn usage_is_exit_2_and_names_the_way_out() {
         ("at --from one.jsonl -n shop checkout --at yesterday", "use RFC 3339"),
         ("at --from one.jsonl -n shop checkout --at seq:0", "a sequence (seq:1234)"),
         ("at --from nowhere -A", "`decklog up --data nowhere` or `decklog emit --to nowhere FILE` makes one"),
-        ("at --from nats://localhost:4222 -A", "name a folder of the embedded log"),
         ("at --from history.deck -A", "history.deck is an archive"),
         ("at --from one.jsonl -n shop checkout -o xml", "possible values: table, json, yaml"),
         ("emit --to log missing.jsonl", "cannot read \"missing.jsonl\""),
-        ("emit --to one.jsonl one.jsonl", "only read: name a folder with --to"),
+        ("emit --to one.jsonl one.jsonl", "only read: name nats://host:port or a folder with --to"),
         ("emit --to log ItemApplied -n shop checkout --render r1", "ItemApplied needs --item"),
         ("emit --to log ItemApplied -n shop checkout --item a/b --render r1", "use GROUP/VERSION/KIND/NAMESPACE/NAME"),
         (

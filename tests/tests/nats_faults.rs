@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use decklog_tests::binary::{self, Up};
@@ -13,6 +13,7 @@ use decklog_tests::nats::cluster::NatsCluster;
 use decklog_tests::nats::proxy::{Direction, Proxy};
 use decklog_tests::nats::{NatsServer, settings};
 use decklog_tests::numbered::{RELEASES, Random, event, id_of, lines, seed};
+use decklog_tests::process::poll;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -32,6 +33,20 @@ impl Bench {
 
     fn projector(&self, servers: &str) -> Up {
         Up::of(["project", "--from", servers, "--data", &self.path("data"), "--sink", &self.path("sink")])
+    }
+
+    /// Starts a projector that ends by itself: its exit code, and what it said.
+    fn refused(&self, servers: &str) -> (Option<i32>, String) {
+        let args = ["project", "--from", servers, "--data", &self.path("data"), "--sink", &self.path("sink")];
+        let mut child = binary::command(args).stderr(Stdio::piped()).spawn().expect("decklog can be started");
+        let ended = poll(WITHIN, || child.try_wait().expect("the process is ours"));
+        if ended.is_none() {
+            child.kill().expect("the process is ours");
+        }
+        let output = child.wait_with_output().expect("the process is ours");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(ended.is_some(), "it goes on: {told}");
+        (output.status.code(), told)
     }
 
     /// Writes events into a file.
@@ -136,6 +151,9 @@ fn emit_while(servers: &str, numbers: std::ops::Range<u64>, pace: Duration, happ
     }
 }
 
+/// How long what must end may take.
+const WITHIN: Duration = Duration::from_secs(60);
+
 const PACE: Duration = Duration::from_micros(200);
 
 #[test]
@@ -155,6 +173,107 @@ fn a_server_is_killed_while_events_are_published_and_read() {
             server.restart();
         }
     });
+    bench.check(&servers, total);
+    drop(projector);
+}
+
+/// Whoever is killed starts again; the emitter from the first event that it was not told of.
+#[test]
+fn server_projector_and_emitter_are_killed_at_random() {
+    let (bench, mut random) = (Bench::new(), Random(seed()));
+    println!("DECKLOG_SEED={}", random.0);
+    let rounds = std::env::var("DECKLOG_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(30);
+    let mut server = NatsServer::start();
+    let servers = server.url();
+    api::init(&servers, 1);
+    let mut projector = Some(bench.projector(&servers));
+    let mut acknowledged = BTreeMap::new();
+    for _ in 0..rounds {
+        let next = acknowledged.len() as u64;
+        let mut emitter = Emitter::start(&servers, next..next + 200 + random.below(400));
+        std::thread::sleep(Duration::from_millis(random.below(120)));
+        match random.below(3) {
+            0 => {
+                server.kill();
+                std::thread::sleep(Duration::from_millis(random.below(200)));
+                server.restart();
+            }
+            1 => {
+                projector.take().into_iter().for_each(Up::kill);
+                projector = Some(bench.projector(&servers));
+            }
+            _ => emitter.child.kill().expect("the process is ours"),
+        }
+        for (number, sequence) in emitter.answers() {
+            let before = acknowledged.insert(number, sequence);
+            assert!(before.is_none_or(|before| before == sequence), "{number} was at {before:?} and is at {sequence}");
+        }
+    }
+    let total = acknowledged.len() as u64 + 100;
+    let rest = Emitter::start(&servers, acknowledged.len() as u64..total);
+    acknowledged.extend(rest.answers());
+    bench.check(&servers, total);
+    let log = ids(&servers);
+    for (number, sequence) in acknowledged {
+        assert_eq!(log.get(&sequence), Some(&number), "it was acknowledged there");
+    }
+}
+
+/// A running `decklog emit` of numbered events.
+struct Emitter {
+    child: Child,
+    _events: TempDir,
+}
+
+impl Emitter {
+    fn start(servers: &str, numbers: std::ops::Range<u64>) -> Self {
+        let events = tempfile::tempdir().expect("a temporary folder can be made");
+        let file = events.path().join("events.jsonl");
+        std::fs::write(&file, lines(numbers)).expect("writable");
+        let file = file.to_str().expect("paths are UTF-8");
+        let mut command = binary::command(["emit", "--to", servers, "-o", "json", file]);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("decklog can be started");
+        Self { child, _events: events }
+    }
+
+    /// Number and sequence of what was acknowledged until it ended.
+    fn answers(mut self) -> Vec<(u64, u64)> {
+        let stdout = self.child.stdout.take().expect("standard output is ours");
+        let mut answers = Vec::new();
+        for line in BufReader::new(stdout).lines() {
+            // A killed emitter may leave half a line behind: that is no answer.
+            let Ok(answer) = serde_json::from_str::<Value>(&line.expect("answers are UTF-8")) else { continue };
+            assert!(matches!(answer["status"].as_str(), Some("stored" | "duplicate")), "{answer}");
+            let number = answer["id"].as_str().and_then(|id| id.rsplit('-').next()).and_then(|id| id.parse().ok());
+            answers.push((number.expect("ids are numbered"), answer["sequence"].as_u64().expect("it is stored")));
+        }
+        self.child.wait().expect("the process is ours");
+        answers
+    }
+}
+
+#[test]
+fn consumers_are_deleted_under_a_running_projector() {
+    let bench = Bench::new();
+    let server = NatsServer::start();
+    let servers = server.url();
+    api::init(&servers, 1);
+    let projector = bench.projector(&servers);
+    let total = 5_000;
+    let mut deleted = 0;
+    emit_while(&servers, 0..total, PACE, || {
+        for _ in 0..10 {
+            std::thread::sleep(Duration::from_millis(100));
+            let names = api::order(&servers, "CONSUMER.NAMES.DECKLOG", &Value::Null);
+            for name in names["consumers"].as_array().into_iter().flatten() {
+                let name = name.as_str().expect("consumers have names");
+                // It may be gone by itself.
+                api::ask(&servers, &format!("CONSUMER.DELETE.DECKLOG.{name}"), &Value::Null);
+                deleted += 1;
+            }
+        }
+    });
+    assert!(deleted > 5, "only {deleted} consumers were there to be deleted");
     bench.check(&servers, total);
     drop(projector);
 }
@@ -241,9 +360,8 @@ fn a_stream_is_deleted_and_made_anew_under_a_running_projector() {
     assert!(told.contains("diverged") && told.contains("decklog stream info"), "{told}");
     assert_eq!(bench.written(), before, "nothing was changed");
     // A new start is no way around it.
-    let again =
-        binary::run(["project", "--from", &servers, "--data", &bench.path("data"), "--sink", &bench.path("sink")]);
-    assert_eq!(again.status.code(), Some(5), "{}", String::from_utf8_lossy(&again.stderr));
+    let (code, told) = bench.refused(&servers);
+    assert_eq!(code, Some(5), "{told}");
     assert_eq!(bench.written(), before, "nothing was changed");
 }
 
@@ -259,9 +377,8 @@ fn a_stream_is_deleted_under_a_running_projector() {
     api::order(&servers, "STREAM.DELETE.DECKLOG", &Value::Null);
     let (code, told) = projector.ended();
     assert_eq!(code, Some(5), "{told}");
-    let again =
-        binary::run(["project", "--from", &servers, "--data", &bench.path("data"), "--sink", &bench.path("sink")]);
-    assert_eq!(again.status.code(), Some(5), "{}", String::from_utf8_lossy(&again.stderr));
+    let (code, told) = bench.refused(&servers);
+    assert_eq!(code, Some(5), "{told}");
     let streams = api::ask(&servers, "STREAM.NAMES", &Value::Null);
     assert_eq!(streams["total"], 0, "the stream was not made anew: {streams}");
 }
@@ -325,10 +442,8 @@ fn a_checkpoint_is_ahead_of_the_stream() {
     assert!(told.contains("500") && told.contains("300"), "both places are named: {told}");
     // Then with other events where the projector has seen some.
     binary::stdout(["emit", "--to", &servers, &bench.file("others.jsonl", 1_000..1_400)]);
-    let again =
-        binary::run(["project", "--from", &servers, "--data", &bench.path("data"), "--sink", &bench.path("sink")]);
-    let told = String::from_utf8_lossy(&again.stderr).into_owned();
-    assert_eq!(again.status.code(), Some(5), "{told}");
+    let (code, told) = bench.refused(&servers);
+    assert_eq!(code, Some(5), "{told}");
     assert!(told.contains("the record at 500 is another one"), "{told}");
     assert_eq!(bench.written(), before, "nothing was changed");
 }
@@ -366,10 +481,8 @@ fn messages_are_removed_in_the_middle() {
     // What was purged is more than a gap: the history is not whole.
     api::order(&servers, "STREAM.PURGE.DECKLOG", &json!({ "seq": 50 }));
     let another = Bench::new();
-    let args = ["project", "--from", &servers, "--data", &another.path("data"), "--sink", &another.path("sink")];
-    let refused = binary::run(args);
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(5), "{told}");
+    let (code, told) = another.refused(&servers);
+    assert_eq!(code, Some(5), "{told}");
     assert!(told.contains("the records at 1 to 49 were purged"), "{told}");
     // A checkpoint that is newer goes on.
     let mut resumed = bench.projector(&servers);

@@ -1,9 +1,15 @@
 //! The command line: every command, argument and flag, and nothing of what they do.
 
+mod quarantine;
+mod stream;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use decklog_schemas::{Domain, EventType};
 
+pub(crate) use self::quarantine::{QuarantineCommand, QuarantineLsArgs, QuarantineRetryArgs, QuarantineShowArgs};
+pub(crate) use self::stream::{StreamCommand, StreamInfoArgs, StreamInitArgs, StreamPermissionsArgs};
 use crate::moment::Moment;
 use crate::source::LogAddress;
 
@@ -51,6 +57,14 @@ pub(crate) enum Command {
     At(AtArgs),
     /// Show every event of a release, with what became of it
     Timeline(TimelineArgs),
+    /// Show events as they come
+    Tail(TailArgs),
+    /// Show what no fold can use: bytes that are no event, events in the wrong place or of the future
+    #[command(subcommand)]
+    Quarantine(QuarantineCommand),
+    /// Make the stream on NATS, look at it, and print what each role may do on it
+    #[command(subcommand)]
+    Stream(StreamCommand),
     /// Print the CustomResourceDefinition of ReleaseInventory
     Crd(CrdArgs),
     /// Print the JSON Schema of an event type, or the AsyncAPI document of all
@@ -118,6 +132,10 @@ pub(crate) struct NatsArgs {
     /// A context of the NATS CLI: servers and login [env: DECKLOG_NATS_CONTEXT]
     #[arg(long, value_name = "NAME")]
     pub(crate) nats_context: Option<String>,
+
+    /// What the context says, once it is read.
+    #[arg(skip)]
+    pub(crate) context: Option<decklog_nats::Context>,
 
     /// Credentials: a file with a JWT and its seed [env: DECKLOG_CREDS]
     #[arg(long, value_name = "FILE")]
@@ -212,6 +230,70 @@ pub(crate) struct TimelineArgs {
     /// Format of the output [env: DECKLOG_OUTPUT] [default: table]
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A tail survives servers that restart: nothing is missing and nothing comes twice. SIGINT and SIGTERM end it.\n\
+    Where --since is absent, it begins with what comes next."
+)]
+pub(crate) struct TailArgs {
+    #[command(flatten)]
+    pub(crate) log: FromArgs,
+
+    /// Only releases of this namespace
+    #[arg(short, long, value_name = "NS", value_parser = name)]
+    pub(crate) namespace: Option<String>,
+
+    /// Only this release
+    #[arg(value_name = "RELEASE", requires = "namespace", value_parser = name)]
+    pub(crate) release: Option<String>,
+
+    /// Only this cluster, as the events name it [env: DECKLOG_CLUSTER] [default: all, or for one release: default]
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub(crate) cluster: Option<String>,
+
+    /// Only events of this type, such as HealthAssessed; may be given several times
+    #[arg(long = "type", value_name = "TYPE", value_parser = event_type)]
+    pub(crate) types: Vec<EventType>,
+
+    /// Only events of this domain, such as hook-status; may be given several times
+    #[arg(long = "domain", value_name = "DOMAIN", value_parser = domain)]
+    pub(crate) domains: Vec<Domain>,
+
+    /// Begin with what was recorded at this moment: 15m (ago), 14:03, RFC 3339 or seq:1234
+    #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
+    pub(crate) since: Option<Moment>,
+
+    /// Format of the output
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    pub(crate) output: TailFormat,
+}
+
+/// How `tail` prints events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TailFormat {
+    /// One line an event, for people
+    Table,
+    /// One JSON object a line: sequence, recorded time, subject, and the event
+    Json,
+    /// The events alone in the JSON form of CloudEvents, one a line
+    Cloudevents,
+}
+
+fn event_type(text: &str) -> Result<EventType, String> {
+    EventType::from_name(text).ok_or_else(|| {
+        let known: Vec<_> = EventType::ALL.iter().map(|known| known.name()).collect();
+        format!("no such type; there are {}", known.join(", "))
+    })
+}
+
+fn domain(text: &str) -> Result<Domain, String> {
+    let mut known: Vec<_> = EventType::ALL.iter().map(|known| known.domain()).collect();
+    known.sort_unstable();
+    known.dedup();
+    let names = known.iter().map(|known| known.as_str()).collect::<Vec<_>>().join(", ");
+    known.into_iter().find(|known| known.as_str() == text).ok_or_else(|| format!("no such domain; there are {names}"))
 }
 
 /// How something is printed.

@@ -17,6 +17,8 @@ pub(crate) struct Config {
     log: Option<String>,
     /// The cluster of `--cluster`.
     cluster: Option<String>,
+    /// The context of the NATS CLI of `--nats-context`.
+    nats_context: Option<String>,
     /// The format of `-o` for `at` and `timeline`.
     output: Option<String>,
 }
@@ -65,6 +67,16 @@ impl Config {
         self.data_folder().map(LogAddress::Folder)
     }
 
+    /// Whether the file names a log.
+    pub(crate) fn names_log(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// The context of the NATS CLI that the file names.
+    pub(crate) fn nats_context(&self) -> Option<&str> {
+        self.nats_context.as_deref()
+    }
+
     /// The user's own folder for what decklog keeps.
     pub(crate) fn data_folder(&self) -> Result<PathBuf, Error> {
         let folder = home("XDG_DATA_HOME", ".local/share").ok_or_else(|| {
@@ -102,7 +114,8 @@ pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-fn home(variable: &str, below_home: &str) -> Option<PathBuf> {
+/// The folder that a variable names, else one below the home folder.
+pub(crate) fn home(variable: &str, below_home: &str) -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     set(variable).or_else(|| Some(set("HOME")?.join(below_home)))
 }

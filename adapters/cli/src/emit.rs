@@ -40,7 +40,7 @@ pub(crate) async fn run(args: EmitArgs, config: &Config) -> Result<Answer, Error
 }
 
 /// Who takes the events.
-enum Target {
+pub(crate) enum Target {
     /// The `up` that holds the folder.
     Running(Client),
     /// An engine in this process, for a folder that nobody holds.
@@ -50,7 +50,7 @@ enum Target {
 }
 
 impl Target {
-    async fn open(address: &LogAddress, nats: &NatsArgs) -> Result<Self, Error> {
+    pub(crate) async fn open(address: &LogAddress, nats: &NatsArgs) -> Result<Self, Error> {
         let folder = match address {
             LogAddress::Folder(folder) => folder,
             LogAddress::Nats(servers) => {
@@ -70,7 +70,7 @@ impl Target {
         })
     }
 
-    async fn append(&mut self, events: Vec<Vec<u8>>, check: Check) -> Result<Vec<EmitAnswer>, Error> {
+    pub(crate) async fn append(&mut self, events: Vec<Vec<u8>>, check: Check) -> Result<Vec<EmitAnswer>, Error> {
         match self {
             Self::Running(client) => Ok(client.append(&events, check).await?),
             Self::Nats(log) => Ok(append(&**log, events, check).await?),
@@ -82,7 +82,7 @@ impl Target {
         }
     }
 
-    async fn close(self) -> Result<(), Error> {
+    pub(crate) async fn close(self) -> Result<(), Error> {
         match self {
             Self::Running(_) | Self::Nats(_) => Ok(()),
             Self::Own(engine) => engine.stop().await,
@@ -185,7 +185,7 @@ impl Report {
     }
 }
 
-fn in_words(answer: &EmitAnswer) -> String {
+pub(crate) fn in_words(answer: &EmitAnswer) -> String {
     let at = answer.sequence.map_or_else(String::new, |sequence| format!(" at {sequence}"));
     let problem = answer.error.as_deref().unwrap_or("no reason given");
     let status = match answer.status {

@@ -13,7 +13,8 @@ use decklog_engine::service::ServiceError;
 
 use crate::args::{Cli, Command};
 use crate::config::Config;
-use crate::{at, demo, documents, emit, output, project, timeline, up};
+use crate::nats::way_out_of_denial;
+use crate::{at, context, demo, documents, emit, output, project, quarantine, stream, tail, timeline, up};
 
 /// What a command ends with if it does not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +53,9 @@ pub fn run() -> ExitCode {
         *hook.lock().unwrap_or_else(PoisonError::into_inner) = panic.to_string();
     }));
     let ended = std::panic::catch_unwind(|| {
-        let cli = Cli::parse();
+        let mut cli = Cli::parse();
         let config = Config::load(cli.config.as_deref())?;
+        context::complete(&mut cli.command, &config)?;
         tracing_to_stderr(&cli.command);
         let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let answer = threads.block_on(dispatch(cli.command, &config));
@@ -72,7 +74,8 @@ pub fn run() -> ExitCode {
         Ok(Ok(Answer::Refused)) => ExitCode::from(Code::Refused as u8),
         Ok(Err(error)) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
-            output::complain(&format!("error: {}", chain(&error)));
+            let way_out = way_out_of_denial(&error).map_or_else(String::new, |way_out| format!("; {way_out}"));
+            output::complain(&format!("error: {}{way_out}", chain(&error)));
             ExitCode::from(code_of(&error) as u8)
         }
     }
@@ -86,6 +89,9 @@ async fn dispatch(command: Command, config: &Config) -> Result<Answer, Error> {
         Command::Emit(args) => emit::run(*args, config).await,
         Command::At(args) => at::run(args, config).await,
         Command::Timeline(args) => timeline::run(args, config).await,
+        Command::Quarantine(command) => quarantine::run(command, config).await,
+        Command::Stream(command) => stream::run(command, config).await,
+        Command::Tail(args) => tail::run(args, config).await,
         Command::Crd(args) => documents::crd(&args),
         Command::Schema(args) => documents::schema(&args),
         Command::Completions { shell } => documents::completions(shell),
@@ -96,18 +102,19 @@ async fn dispatch(command: Command, config: &Config) -> Result<Answer, Error> {
 /// `DECKLOG_LOG_LEVEL` says otherwise.
 fn tracing_to_stderr(command: &Command) {
     // The client of NATS tells of each attempt to connect; what matters of it is told by the log.
-    let usual = if matches!(command, Command::Up(_) | Command::Project(_)) { "info,async_nats=warn" } else { "warn" };
+    let is_server = matches!(command, Command::Up(_) | Command::Project(_));
+    let usual = if is_server { "info,async_nats=warn" } else { "warn,async_nats=off" };
     let level = std::env::var("DECKLOG_LOG_LEVEL").unwrap_or_else(|_| usual.to_owned());
     let filter = tracing_subscriber::EnvFilter::builder().parse_lossy(level);
     let is_terminal = io::IsTerminal::is_terminal(&io::stderr()) && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(is_terminal).init();
 }
 
-/// All layers of an error in one line, each once.
+/// All layers of an error in one line, each once: some have their source in their own words.
 fn chain(error: &Error) -> String {
     let mut layers: Vec<String> = Vec::new();
     for layer in error.chain().map(ToString::to_string) {
-        if layers.last() != Some(&layer) {
+        if !layers.last().is_some_and(|last| last.ends_with(&layer)) {
             layers.push(layer);
         }
     }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Error;
 use decklog_engine::log::ReadError;
-use decklog_nats::{Connection, JetStreamLog, Login, STREAM};
+use decklog_nats::permissions::Role;
+use decklog_nats::{ApiError, Connection, Denial, JetStreamLog, Login, STREAM, shown};
 
 use crate::args::NatsArgs;
 use crate::config::variable;
@@ -13,18 +14,19 @@ use crate::exit::Failure;
 /// Servers, login and stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NatsLog {
-    /// `nats://host:port[,host:port…]`.
+    /// `nats://host:port[,host:port…]`, without the secrets that may be in it: fit to be shown.
     pub(crate) servers: String,
+    address: String,
     pub(crate) login: Login,
     pub(crate) stream: String,
 }
 
 impl NatsLog {
-    /// Servers that were named, with the login of flags and variables.
+    /// Servers that were named, with the login of flags, variables and context, in this order.
     pub(crate) fn new(servers: &str, args: &NatsArgs) -> Self {
         let text = |flag: &Option<String>, name: &str| flag.clone().or_else(|| variable(name));
         let file = |flag: &Option<PathBuf>, name: &str| flag.clone().or_else(|| variable(name).map(PathBuf::from));
-        let login = Login {
+        let given = Login {
             creds: file(&args.creds, "DECKLOG_CREDS"),
             nkey: file(&args.nkey, "DECKLOG_NKEY"),
             user: text(&args.user, "DECKLOG_USER"),
@@ -34,13 +36,14 @@ impl NatsLog {
             tls_ca: file(&args.tlsca, "DECKLOG_TLSCA"),
             ..Login::default()
         };
+        let context = args.context.as_ref().map(|context| context.login.clone()).unwrap_or_default();
         let stream = text(&args.stream, "DECKLOG_STREAM").unwrap_or_else(|| STREAM.to_owned());
-        Self { servers: servers.to_owned(), login, stream }
+        Self { servers: shown(servers), address: servers.to_owned(), login: over(given, context), stream }
     }
 
     /// Connects.
     pub(crate) async fn connect(&self) -> Result<Connection, Error> {
-        Ok(Connection::open(&self.servers, &self.login).await?)
+        Ok(Connection::open(&self.address, &self.login).await?)
     }
 
     /// Opens the log for reading.
@@ -76,11 +79,80 @@ impl NatsLog {
 
     fn explain(&self, error: ReadError) -> Error {
         match error {
-            ReadError::Missing { log } => Failure::usage(format!(
-                "there is no stream {log} at {0}: `decklog stream init --to {0}` makes it",
-                self.servers
-            )),
+            ReadError::Missing { log } => self.missing(&log),
             other => other.into(),
         }
+    }
+
+    /// There is no such stream.
+    pub(crate) fn missing(&self, stream: &str) -> Error {
+        Failure::usage(format!(
+            "there is no stream {stream} at {0}: `decklog stream init --to {0}` makes it",
+            self.servers
+        ))
+    }
+}
+
+/// What was given, and of the context what was not. Who logs in comes from one of them: the password of one user is none
+/// of another.
+fn over(given: Login, context: Login) -> Login {
+    let names_user = given.creds.is_some() || given.nkey.is_some() || given.user.is_some();
+    let other = if names_user { Login::default() } else { context.clone() };
+    let (tls_cert, tls_key) = match given.tls_cert {
+        Some(cert) => (Some(cert), given.tls_key),
+        None => (context.tls_cert, context.tls_key),
+    };
+    Login {
+        creds: given.creds.or(other.creds),
+        nkey: given.nkey.or(other.nkey),
+        user: given.user.or(other.user),
+        password: given.password.or(other.password),
+        token: other.token,
+        tls_cert,
+        tls_key,
+        tls_ca: given.tls_ca.or(context.tls_ca),
+        tls_first: context.tls_first,
+        inbox_prefix: context.inbox_prefix,
+        domain: context.domain,
+    }
+}
+
+/// The way out for somebody whose login may not do something.
+pub(crate) fn way_out_of_denial(error: &Error) -> Option<String> {
+    let denial = error.chain().find_map(|layer| match layer.downcast_ref::<ApiError>() {
+        Some(ApiError::Denied(denial)) => Some(denial),
+        _ => layer.downcast_ref::<Denial>(),
+    })?;
+    let changes = ["CREATE", "UPDATE"].map(|verb| format!(".API.STREAM.{verb}."));
+    if changes.iter().any(|change| denial.subject.contains(change)) {
+        return Some("log in as somebody who may make streams".to_owned());
+    }
+    if !denial.subject.contains(".API.") {
+        let inbox = "its answers come to a subject under `_INBOX`, or under the inbox_prefix of a NATS context";
+        return Some(format!("{inbox}, to which it must be allowed to subscribe"));
+    }
+    let role = Role::Auditor;
+    Some(format!("`decklog stream permissions --writer {role}` prints what a login needs that reads a log"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn login(user: &str, password: &str) -> Login {
+        Login { user: Some(user.to_owned()), password: Some(password.to_owned()), ..Login::default() }
+    }
+
+    #[test]
+    fn a_user_that_was_given_comes_without_the_secrets_of_the_context() {
+        let context = Login { token: Some("t".to_owned()), tls_ca: Some("ca".into()), ..login("ada", "hers") };
+        let given = Login { creds: Some("bob.creds".into()), ..Login::default() };
+        let expected = Login { tls_ca: context.tls_ca.clone(), ..given.clone() };
+        assert_eq!(over(given, context.clone()), expected);
+        assert_eq!(over(login("bob", "his"), context.clone()).token, None);
+        let password = Login { password: Some("new".to_owned()), ..Login::default() };
+        let expected = Login { password: Some("new".to_owned()), ..context.clone() };
+        assert_eq!(over(password, context.clone()), expected);
+        assert_eq!(over(Login::default(), context.clone()), context);
     }
 }

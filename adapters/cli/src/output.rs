@@ -16,6 +16,12 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("cannot write to standard output")
 }
 
+/// Writes bytes to standard output as they are, whatever they are.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).context("cannot write to standard output")
+}
+
 /// Writes a line to standard error. Where even that fails there is nobody left to tell.
 pub(crate) fn complain(line: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{line}");
@@ -52,6 +58,11 @@ impl From<&str> for Cell {
 }
 
 impl Cell {
+    /// The text, fit to be printed.
+    pub(crate) fn into_text(self) -> String {
+        self.0
+    }
+
     /// Text in the colour of its tone.
     pub(crate) fn tinted(text: &str, tone: Tone) -> Self {
         Self(tinted(&harmless(text), tone))
@@ -59,7 +70,7 @@ impl Cell {
 }
 
 /// Text without the characters that move the cursor, change colours or turn the direction of writing.
-fn harmless(text: &str) -> String {
+pub(crate) fn harmless(text: &str) -> String {
     let steers = |c: char| {
         c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };

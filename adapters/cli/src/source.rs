@@ -1,5 +1,7 @@
 //! Where a log is, and the answers that one gets from it: a folder, alone or through the `up` that holds it, or a file.
 
+mod quarantine;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;

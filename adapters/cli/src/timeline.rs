@@ -71,7 +71,7 @@ fn moment(text: Option<&str>) -> Option<Seconds> {
 }
 
 /// A time in whole seconds; what is no time, as it is.
-fn seconds(text: &str) -> String {
+pub(crate) fn seconds(text: &str) -> String {
     moment(Some(text)).map_or_else(|| text.to_owned(), |seconds| seconds.to_string())
 }
 

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use decklog_engine::ingest::Check;
 use decklog_engine::replay::Until;
 use decklog_projections::inventory::Selection;
-use decklog_schemas::ReleaseKey;
-use decklog_schemas::answer::{EmitAnswer, TimelineEntry, View};
+use decklog_schemas::answer::{EmitAnswer, Inspected, QuarantineList, TimelineEntry, View};
+use decklog_schemas::{ReleaseKey, Sequence};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper::header::{CONTENT_TYPE, HOST};
@@ -24,7 +24,7 @@ use tokio::net::UnixStream;
 use crate::content::Content;
 use crate::failure::FailureBody;
 use crate::parcel::{Parcel, parcels};
-use crate::query::{EventsQuery, ReleasesQuery, TimelineQuery};
+use crate::query::{EventsQuery, QuarantineQuery, ReleasesQuery, TimelineQuery};
 use crate::socket;
 use crate::status::Status;
 
@@ -141,6 +141,28 @@ impl Client {
         until: Option<Until>,
     ) -> Result<Vec<TimelineEntry>, ClientError> {
         self.get("/v1/timeline", &TimelineQuery::new(key, since, until)).await
+    }
+
+    /// What is in quarantine: from the first record without `since`, to the last without `until`.
+    ///
+    /// # Errors
+    /// The server did not answer.
+    pub async fn quarantine(&self, since: Option<Until>, until: Option<Until>) -> Result<QuarantineList, ClientError> {
+        self.get("/v1/quarantine", &QuarantineQuery::new(since, until)).await
+    }
+
+    /// What there is at a place of the log.
+    ///
+    /// # Errors
+    /// The server did not answer.
+    pub async fn inspect(&self, sequence: Sequence) -> Result<Inspected, ClientError> {
+        let request = request(Method::GET, &format!("/v1/quarantine/{sequence}")).body(Full::default());
+        let (status, body) = self.ask(request).await?;
+        match serde_json::from_slice(&body) {
+            Ok(inspected) => Ok(inspected),
+            Err(error) if status.is_success() => Err(unreadable(error)),
+            Err(_) => Err(failure(status, &body)),
+        }
     }
 
     /// Whether a server of decklog answers; it does also while its engine catches up.

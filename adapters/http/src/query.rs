@@ -36,7 +36,15 @@ pub(crate) struct TimelineQuery {
     until: Option<String>,
 }
 
-/// `GET /v1/status` and `GET /healthz` take no parameters.
+/// The query of `GET /v1/quarantine`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct QuarantineQuery {
+    since: Option<String>,
+    until: Option<String>,
+}
+
+/// `GET /v1/quarantine/{sequence}`, `GET /v1/status` and `GET /healthz` take no parameters.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NoQuery {}
@@ -123,6 +131,19 @@ impl TimelineQuery {
         let cluster = cluster.unwrap_or(DEFAULT_CLUSTER);
         let key = ReleaseKey::new(cluster, &self.namespace, &self.release);
         Ok((key, since, until))
+    }
+}
+
+// === impl QuarantineQuery ===
+
+impl QuarantineQuery {
+    pub(crate) fn new(since: Option<Until>, until: Option<Until>) -> Self {
+        Self { since: text_of(since), until: text_of(until) }
+    }
+
+    /// From when, and until when; from the start and until now if that is not said.
+    pub(crate) fn read(self) -> Result<(Option<Until>, Until), Failure> {
+        Ok((moment(self.since.as_deref())?, moment(self.until.as_deref())?.unwrap_or(Until::Tail)))
     }
 }
 

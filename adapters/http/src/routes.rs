@@ -1,5 +1,7 @@
 //! The handlers: a request to the engine and back.
 
+pub(crate) mod quarantine;
+
 use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
@@ -26,7 +28,8 @@ use crate::status::Status;
 /// The largest body that is taken.
 const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
 
-const ROUTES: &str = "POST /v1/events, GET /v1/releases, GET /v1/timeline, GET /v1/status, GET /healthz";
+const ROUTES: &str = "POST /v1/events, GET /v1/releases, GET /v1/timeline, GET /v1/quarantine, \
+    GET /v1/quarantine/SEQUENCE, GET /v1/status, GET /healthz";
 
 /// A query string, or what is wrong with it.
 type Asked<T> = Result<Query<T>, QueryRejection>;

@@ -16,7 +16,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
-use crate::routes;
+use crate::routes::{self, quarantine};
 
 /// How many connections are served at a time; more wait.
 const MAX_CONNECTIONS: usize = 512;
@@ -36,6 +36,8 @@ pub fn router<L: Log>(handle: Handle<L, Inventories>) -> Router {
         .route("/v1/events", post(routes::append::<L>))
         .route("/v1/releases", get(routes::releases::<L>))
         .route("/v1/timeline", get(routes::timeline::<L>))
+        .route("/v1/quarantine", get(quarantine::list::<L>))
+        .route("/v1/quarantine/{sequence}", get(quarantine::one::<L>))
         .route("/v1/status", get(routes::status::<L>))
         .route("/healthz", get(routes::healthz))
         .fallback(routes::not_found)

@@ -1,9 +1,11 @@
 //! Requests to the JetStream API: one answer or one error, and a missing permission is told as such.
 
+use async_nats::{RequestError, RequestErrorKind};
 use decklog_engine::log::ReadError;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::connect::{Connection, Denial};
@@ -59,6 +61,10 @@ pub(crate) struct ServerSays {
     pub(crate) description: String,
 }
 
+/// JetStream's numbers for what it writes as an internal error, although asking again changes nothing: a configuration
+/// that it does not take, and replicas without a cluster.
+const FINAL: [u64; 2] = [10_052, 10_074];
+
 impl Connection {
     /// Asks the JetStream API. `what` is the subject without the API's prefix.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, what: &str, body: &Value) -> Result<T, ApiError> {
@@ -78,21 +84,32 @@ impl Connection {
         serde_json::from_slice(&message.payload).map_err(|error| unavailable(error.into()))
     }
 
-    /// Waits for something, or for the server to say that this login may not publish to that subject.
+    /// Waits for something, or for the server to say that this login may not publish to that subject, or may not receive
+    /// the answer.
     pub(crate) async fn unless_denied<F: Future>(&self, subject: &str, asked: F) -> Result<F::Output, Denial> {
         let mut denials = self.denials();
-        let denied = async {
-            loop {
-                match denials.recv().await {
-                    Ok(denial) if denial.subject == subject => return denial,
-                    Ok(_) | Err(RecvError::Lagged(_)) => {}
-                    Err(RecvError::Closed) => std::future::pending().await,
-                }
+        let mut deafness = self.deafness();
+        let deaf = async {
+            match deafness.wait_for(Option::is_some).await.ok().and_then(|denial| denial.clone()) {
+                Some(denial) => denial,
+                None => std::future::pending().await,
             }
         };
         tokio::select! {
             answer = asked => Ok(answer),
-            denial = denied => Err(denial),
+            denial = denial_of(&mut denials, subject) => Err(denial),
+            denial = deaf => Err(denial),
+        }
+    }
+}
+
+/// Waits until the server says that this login may not do something with a subject.
+pub(crate) async fn denial_of(denials: &mut broadcast::Receiver<Denial>, subject: &str) -> Denial {
+    loop {
+        match denials.recv().await {
+            Ok(denial) if denial.subject == subject => return denial,
+            Ok(_) | Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => std::future::pending().await,
         }
     }
 }
@@ -100,7 +117,8 @@ impl Connection {
 impl ServerSays {
     /// Whether asking again later may succeed.
     pub(crate) fn is_passing(&self) -> bool {
-        self.code >= 500 || self.code == 408 || self.code == 429
+        let is_settled = FINAL.contains(&self.err_code);
+        !is_settled && (self.code >= 500 || self.code == 408 || self.code == 429)
     }
 
     pub(crate) fn into_error(self, what: &str) -> ApiError {
@@ -116,6 +134,12 @@ impl ServerSays {
 }
 
 impl ApiError {
+    /// Whether nobody has answered, so that it may have been done or not.
+    pub(crate) fn is_timeout(&self) -> bool {
+        let Self::Unavailable { source, .. } = self else { return false };
+        source.downcast_ref::<RequestError>().is_some_and(|error| error.kind() == RequestErrorKind::TimedOut)
+    }
+
     /// What it means to whoever reads the log.
     pub(crate) fn into_read_error(self, stream: &str) -> ReadError {
         match self {

@@ -48,6 +48,10 @@ pub struct Connection {
 struct Signals {
     session: watch::Sender<Session>,
     denials: broadcast::Sender<Denial>,
+    /// Set if this login may not receive answers: the server says so once, and then they never come.
+    deaf: watch::Sender<Option<Denial>>,
+    /// What the subjects of answers begin with.
+    inbox: Arc<str>,
 }
 
 /// Which of the connections it is that were made one after the other.
@@ -122,6 +126,9 @@ pub enum ConnectError {
 /// The oldest server that is supported: older ones ignore the headers by which an append names its expected tail.
 pub const MIN_SERVER: (i64, i64) = (2, 12);
 
+/// What a login does that may not subscribe.
+const SUBSCRIBE: &str = "subscribe to";
+
 /// How long one attempt to connect may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -147,9 +154,13 @@ impl Connection {
         let signals = Signals {
             session: watch::Sender::new(Session { number: 0, is_up: false }),
             denials: broadcast::Sender::new(DENIALS),
+            deaf: watch::Sender::new(None),
+            inbox: format!("{}.", login.inbox_prefix.as_deref().unwrap_or("_INBOX")).into(),
         };
+        // Addresses may have a password in them, and errors are shown.
+        let servers = &shown(servers);
         let listener = signals.clone();
-        let options = options(login)
+        let options = options(&with_userinfo(login, &addresses))
             .await?
             .name("decklog")
             .connection_timeout(CONNECT_TIMEOUT)
@@ -198,6 +209,16 @@ impl Connection {
         self.signals.session.subscribe()
     }
 
+    /// Why this login cannot receive answers, if so.
+    pub(crate) fn deaf(&self) -> Option<Denial> {
+        self.signals.deaf.borrow().clone()
+    }
+
+    /// Tells if this login may not receive answers.
+    pub(crate) fn deafness(&self) -> watch::Receiver<Option<Denial>> {
+        self.signals.deaf.subscribe()
+    }
+
     /// Tells of each operation that the server refuses from now on.
     pub(crate) fn denials(&self) -> broadcast::Receiver<Denial> {
         self.signals.denials.subscribe()
@@ -222,8 +243,13 @@ impl Signals {
             }
             Event::Closed => self.session.send_modify(|session| session.is_up = false),
             Event::ServerError(ServerError::Other(text)) => match Denial::read(text) {
-                // Nobody may be waiting.
-                Some(denial) => drop(self.denials.send(denial)),
+                Some(denial) => {
+                    if denial.verb == SUBSCRIBE && denial.subject.starts_with(&*self.inbox) {
+                        self.deaf.send_replace(Some(denial.clone()));
+                    }
+                    // Nobody may be waiting.
+                    let _ = self.denials.send(denial);
+                }
                 None => tracing::warn!(error = %text, "NATS server reports an error"),
             },
             other => tracing::debug!(event = %other, "NATS client reports"),
@@ -239,7 +265,7 @@ impl Denial {
             .or_else(|| text.strip_prefix("permissions violation for "))?;
         let (verb, rest) = match rest.split_once(" to ")? {
             ("Publish" | "publish", rest) => ("publish to", rest),
-            ("Subscription" | "subscription", rest) => ("subscribe to", rest),
+            ("Subscription" | "subscription", rest) => (SUBSCRIBE, rest),
             _ => return None,
         };
         Some(Self { verb, subject: rest.trim_start_matches('"').split('"').next()?.to_owned() })
@@ -247,7 +273,7 @@ impl Denial {
 }
 
 fn addresses(servers: &str) -> Result<Vec<ServerAddr>, ConnectError> {
-    let bad = |text: &str| ConnectError::Address { text: text.to_owned() };
+    let bad = |text: &str| ConnectError::Address { text: shown(text) };
     let scheme = if servers.starts_with("tls://") { "tls://" } else { "nats://" };
     servers
         .split(',')
@@ -258,6 +284,29 @@ fn addresses(servers: &str) -> Result<Vec<ServerAddr>, ConnectError> {
             if address.host().is_empty() { Err(bad(&server)) } else { Ok(address) }
         })
         .collect()
+}
+
+/// The addresses of servers without the secrets that may be in them, for people.
+#[must_use]
+pub fn shown(servers: &str) -> String {
+    let without = |server: &str| match (server.find("://").map_or(0, |at| at + 3), server.rfind('@')) {
+        (start, Some(at)) if at >= start => format!("{}…{}", &server[..start], &server[at..]),
+        _ => server.to_owned(),
+    };
+    servers.split(',').map(without).collect::<Vec<_>>().join(",")
+}
+
+/// The login with what the addresses say, unless it says something itself: the client does not look there.
+fn with_userinfo(login: &Login, addresses: &[ServerAddr]) -> Login {
+    let mut login = login.clone();
+    let says_nothing = login.user.is_none() && login.token.is_none() && login.creds.is_none() && login.nkey.is_none();
+    if let Some(address) = addresses.iter().find(|address| address.has_user_pass() && says_nothing) {
+        match (address.username().map(str::to_owned), address.password().map(str::to_owned)) {
+            (Some(user), Some(password)) => (login.user, login.password) = (Some(user), Some(password)),
+            (token, _) => login.token = token,
+        }
+    }
+    login
 }
 
 async fn options(login: &Login) -> Result<ConnectOptions, ConnectError> {
@@ -341,5 +390,10 @@ mod tests {
             assert!(addresses(servers).is_ok(), "{servers}");
         }
         assert!(addresses("nats://").is_err());
+    }
+
+    #[test]
+    fn secrets_in_addresses_are_not_shown() {
+        assert_eq!(shown("nats://user:w@rd@a:1,token@b,tls://c"), "nats://…@a:1,…@b,tls://c");
     }
 }

@@ -10,11 +10,11 @@ use decklog_schemas::subject::PREFIX;
 use decklog_schemas::{Record, Sequence};
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
-use tokio::sync::mpsc;
+use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinHandle;
 
-use crate::api::ApiError;
-use crate::connect::Connection;
+use crate::api::{ApiError, denial_of};
+use crate::connect::{Connection, Denial};
 use crate::info::{Missing, StreamInfo, classify};
 
 /// How many messages one pull asks for: fewer cost a round trip too often.
@@ -27,7 +27,7 @@ const AHEAD_BYTES: u64 = 32 * 1024 * 1024;
 const AHEAD_CHUNKS: usize = 2;
 
 /// After how long without a reader the server forgets the consumer.
-const INACTIVE: Duration = Duration::from_secs(30);
+const INACTIVE: Duration = Duration::from_secs(10);
 
 /// How often the server says that it is there although it has no message.
 const HEARTBEAT: Duration = Duration::from_secs(10);
@@ -117,6 +117,7 @@ impl Cursor {
         let pending_at_open = consumer.cached_info().num_pending;
         let average = info.state.bytes / info.state.messages.max(1);
         let batch = PULL.min(AHEAD_BYTES / average.max(1)).max(1);
+        let denials = (format!("{}.CONSUMER.MSG.NEXT.{stream}.{name}", connection.api), connection.denials());
         let messages = consumer
             .stream()
             .max_messages_per_batch(usize::try_from(batch).unwrap_or(usize::MAX))
@@ -135,7 +136,7 @@ impl Cursor {
             next: from,
             delivered: 0,
         };
-        let task = tokio::spawn(reader.run(session, sender));
+        let task = tokio::spawn(reader.run(session, denials, sender));
         let tail_at_open = info.tail();
         Ok(Self { scope: scope.clone(), log, session, next: from, tail_at_open, pending_at_open, chunks, task })
     }
@@ -156,12 +157,19 @@ impl Drop for Cursor {
 }
 
 impl Reader {
-    /// Reads until something breaks, or nobody asks any more.
-    async fn run(mut self, session: u64, chunks: mpsc::Sender<Result<Chunk, Broken>>) {
+    /// Reads until something breaks, or nobody asks any more. Whoever may not ask for messages under the subject `asks`
+    /// is told so by a denial, and else waits in vain.
+    async fn run(
+        mut self,
+        session: u64,
+        (asks, mut denials): (String, broadcast::Receiver<Denial>),
+        chunks: mpsc::Sender<Result<Chunk, Broken>>,
+    ) {
         let mut sessions = self.connection.sessions();
         loop {
             let chunk = tokio::select! {
                 chunk = self.chunk() => chunk,
+                denial = denial_of(&mut denials, &asks) => Err(Missing::Api(denial.into()).into()),
                 // What the client had buffered of the old connection may be followed by the same once more.
                 _ = sessions.wait_for(|now| now.number != session || !now.is_up) => {
                     Err(Broken::Consumer("the connection was lost".to_owned()))
@@ -227,7 +235,7 @@ fn sequence(number: u64) -> Result<Sequence, Broken> {
 }
 
 /// The subjects of a scope; empty for all of the stream.
-fn filter_of(scope: &Scope) -> String {
+pub(crate) fn filter_of(scope: &Scope) -> String {
     match scope {
         Scope::All => String::new(),
         Scope::Release(key) => format!("{PREFIX}.release.{}.>", key.tokens()),

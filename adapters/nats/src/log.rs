@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use decklog_engine::log::{AppendError, Appended, Batch, Log, LogId, NewEvent, ReadError, Scope, Wait};
 use decklog_schemas::Sequence;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::alone;
 use crate::api::ApiError;
 use crate::connect::Connection;
 use crate::cursor::{Broken, Chunk, Cursor};
@@ -18,7 +20,7 @@ use crate::publish::Publisher;
 pub const STREAM: &str = "DECKLOG";
 
 /// How long a read that does not wait for more bears with a server that is away.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// After what time without a record a reader looks whether the log is still there, and still the same.
 const IDLE_CHECK: Duration = Duration::from_secs(5);
@@ -28,6 +30,9 @@ const CATCH_UP: Duration = Duration::from_secs(2);
 
 /// After what time a chunk that must be there has got lost.
 const STALLED: Duration = Duration::from_secs(5);
+
+/// How often a cursor may break at one place before the records are asked for one by one.
+const BREAKS: u32 = 2;
 
 /// How many cursors wait for their reader to come back.
 const IDLE_CURSORS: usize = 4;
@@ -56,7 +61,7 @@ impl Log for JetStreamLog {
     }
 
     async fn read(&self, from: Sequence, scope: &Scope, wait: Wait) -> Result<Batch, ReadError> {
-        let (mut away, mut ahead, mut losses) = (Away::default(), None, 0);
+        let (mut away, mut ahead, mut losses, mut breaks) = (Away::default(), None, 0, 0);
         loop {
             let trouble = match self.read_once(from, scope, wait).await {
                 Ok(Some(batch)) => {
@@ -76,6 +81,17 @@ impl Log for JetStreamLog {
                 Err(Trouble::Ahead(_)) => {
                     sleep(CATCH_UP / 100).await;
                     continue;
+                }
+                // What breaks a connection as often as it is delivered is not waited out, but asked for by itself.
+                Err(Trouble::Broken(error)) => {
+                    breaks += 1;
+                    if breaks > BREAKS
+                        && let Ok(Some(batch)) = self.read_alone(from, scope, wait).await
+                    {
+                        away.end(&self.stream);
+                        return Ok(batch);
+                    }
+                    error.into()
                 }
                 Err(Trouble::Lost { first, problem }) => {
                     losses += 1;
@@ -102,6 +118,8 @@ struct Away {
 /// Why a read came to nothing.
 enum Trouble {
     Read(ReadError),
+    /// The consumer is gone, or its connection.
+    Broken(Broken),
     /// The log ends before what its reader has seen. In a cluster that may be so for a moment, where the leader is the
     /// last one to hear of what is agreed; else it is never waited out, for it will not grow into the same log.
     Ahead(Box<Batch>),
@@ -120,8 +138,17 @@ impl JetStreamLog {
     /// # Errors
     /// There is no such stream, or this login may not ask for it.
     pub async fn open(connection: &Connection, stream: &str) -> Result<Self, ReadError> {
-        info(connection, stream).await.map_err(|error| error.into_read_error(stream))?;
-        Ok(Self::unchecked(connection, stream))
+        let mut away = Away::default();
+        loop {
+            match info(connection, stream).await.map_err(|error| error.into_read_error(stream)) {
+                Ok(_) => return Ok(Self::unchecked(connection, stream)),
+                // A stream that just looks for a leader answers nobody.
+                Err(ReadError::Unavailable(error)) if away.since.elapsed() < PATIENCE => {
+                    away.pause(stream, &*error).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// The log on a stream that nobody looked for: for those who may publish, and ask for nothing.
@@ -139,6 +166,21 @@ impl JetStreamLog {
     #[must_use]
     pub fn connection(&self) -> &Connection {
         &self.connection
+    }
+
+    /// Where the first record stands that was recorded at a moment or later; behind the tail if there is none.
+    ///
+    /// # Errors
+    /// The log cannot be asked.
+    pub async fn first_since(&self, moment: jiff::Timestamp) -> Result<Sequence, ReadError> {
+        let tail = self.info().await.map_err(|error| error.into_read_error(&self.stream))?.tail();
+        let what = format!("STREAM.MSG.GET.{}", self.stream);
+        let asked = json!({ "start_time": moment.to_string(), "next_by_subj": ">" });
+        match self.connection.ask::<Value>(&what, &asked).await {
+            Ok(found) => Ok(found["message"]["seq"].as_u64().and_then(Sequence::new).unwrap_or(Sequence::after(tail))),
+            Err(ApiError::NotFound { .. }) => Ok(Sequence::after(tail)),
+            Err(error) => Err(error.into_read_error(&self.stream)),
+        }
     }
 
     /// State and configuration of the stream.
@@ -185,6 +227,20 @@ impl JetStreamLog {
             Err(_) if is_at_tail => self.keep_waiting(cursor, &id, from),
             Err(_) => Ok(None),
         }
+    }
+
+    /// Some records from a place on, without a consumer. None if there is nothing yet, and more is waited for.
+    async fn read_alone(&self, from: Sequence, scope: &Scope, wait: Wait) -> Result<Option<Batch>, Trouble> {
+        let session = self.connection.session().number;
+        let info = self.info().await.map_err(|error| self.trouble(error))?;
+        let read = alone::read(&self.connection, &self.stream, &info, from, scope).await;
+        let Chunk { records, gaps, next, .. } = read.map_err(|broken| self.broken(broken))?;
+        if records.is_empty() && wait == Wait::ForMore {
+            return Ok(None);
+        }
+        tracing::warn!(stream = %self.stream, %from, records = records.len(), "Records were asked for one by one: delivered, one of them breaks the connection");
+        let tail = info.tail().max(records.last_sequence());
+        Ok(Some(Batch { session, records, gaps, ..Batch::empty(info.id(), tail, next.unwrap_or(from)) }))
     }
 
     /// A chunk as a batch. None if all of it lies before the place.
@@ -267,9 +323,8 @@ impl JetStreamLog {
         match broken {
             Broken::Missing(Missing::Lost { first, .. }) => Trouble::Lost { first, problem: broken.to_string() },
             Broken::Missing(Missing::Api(error)) => self.trouble(error),
-            Broken::Missing(Missing::OtherLog { .. }) | Broken::Consumer(_) => {
-                Trouble::Read(ReadError::Unavailable(broken.into()))
-            }
+            Broken::Missing(Missing::OtherLog { .. }) => Trouble::Read(ReadError::Unavailable(broken.into())),
+            Broken::Consumer(_) => Trouble::Broken(broken),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Publishing: many events in flight, one of each release, and for each an answer that is true.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{BuildHasherDefault, DefaultHasher, Hash as _, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::header::{HeaderMap, NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_ID};
@@ -29,6 +30,9 @@ pub(crate) const WINDOW: usize = 1_024;
 /// How many events are taken on at the most, those that wait for another one of their release included.
 const TAKEN_ON: usize = 2 * WINDOW;
 
+/// How many events are taken on between two looks at the answers.
+const AT_ONCE: usize = 32;
+
 /// After what time without an answer an event is sent again.
 const RESEND_AFTER: Duration = Duration::from_secs(3);
 
@@ -53,7 +57,7 @@ pub(crate) struct Publisher {
 pub(crate) type Answer = oneshot::Receiver<Appended>;
 
 struct Submission {
-    event: NewEvent,
+    event: Outgoing,
     answer: oneshot::Sender<Appended>,
 }
 
@@ -73,12 +77,13 @@ struct Flight {
     is_resolving: bool,
 }
 
-/// An event in the form in which it is sent, cheap to send again.
-struct Outgoing {
-    id: String,
-    subject: String,
-    bytes: Bytes,
-    expected: ExpectedTail,
+/// An event in the form in which it is sent, cheap to clone and to send again.
+#[derive(Clone, Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) id: Arc<str>,
+    pub(crate) subject: async_nats::Subject,
+    pub(crate) bytes: Bytes,
+    pub(crate) expected: ExpectedTail,
 }
 
 /// What the actor knows: the events in flight by their number, and who waits behind them.
@@ -91,9 +96,27 @@ struct Actor {
     flights: VecDeque<Option<Flight>>,
     in_flight: usize,
     /// The releases that have an event in flight, with what waits behind it.
-    lanes: HashMap<u64, VecDeque<Submission>>,
+    lanes: HashMap<u64, VecDeque<Submission>, BuildHasherDefault<Hashed>>,
     taken_on: usize,
     resolving: FuturesUnordered<BoxFuture<'static, (u64, Resolved)>>,
+}
+
+/// Hashes what is a hash.
+#[derive(Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("only lanes are hashed, which are numbers")
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// What the server answers to a publish.
@@ -118,7 +141,7 @@ impl Publisher {
             base: 0,
             flights: VecDeque::with_capacity(WINDOW),
             in_flight: 0,
-            lanes: HashMap::new(),
+            lanes: HashMap::default(),
             taken_on: 0,
             resolving: FuturesUnordered::new(),
         };
@@ -126,7 +149,7 @@ impl Publisher {
     }
 
     /// Takes an event on; waits while too many are in flight. The events of a release are stored in this order.
-    pub(crate) async fn submit(&self, event: NewEvent) -> Answer {
+    pub(crate) async fn submit(&self, event: Outgoing) -> Answer {
         let (answer, answered) = oneshot::channel();
         // If nobody takes it on, the answer's sender is dropped, and whoever waits is told.
         let _ = self.submissions.send(Submission { event, answer }).await;
@@ -150,7 +173,7 @@ impl Publisher {
                     continue;
                 }
             }
-            let answer = self.submit(event).await;
+            let answer = self.submit(event.into()).await;
             waiting.push_back(futures::future::Either::Right(async { answer.await.unwrap_or_else(|_| stopped()) }));
         }
         while let Some(answer) = waiting.next().await {
@@ -191,6 +214,7 @@ fn lane_of(subject: &str) -> u64 {
 impl Actor {
     async fn run(mut self, mut queue: mpsc::Receiver<Submission>) {
         let (mut sessions, mut denials) = (self.connection.sessions(), self.connection.denials());
+        let mut deafness = self.connection.deafness();
         let mut acks = match self.connection.client.subscribe(format!("{}.*", self.inbox)).await {
             Ok(acks) => acks,
             Err(error) => {
@@ -198,7 +222,7 @@ impl Actor {
                 return;
             }
         };
-        let mut tick = interval(TICK);
+        let (mut tick, mut taken_on) = (interval(TICK), Vec::with_capacity(AT_ONCE));
         loop {
             tokio::select! {
                 biased;
@@ -208,6 +232,7 @@ impl Actor {
                 },
                 Some((number, resolved)) = self.resolving.next() => self.resolve(number, resolved).await,
                 denial = denials.recv() => self.deny(denial).await,
+                Ok(()) = deafness.changed() => self.give_up_deaf().await,
                 changed = sessions.changed() => {
                     if changed.is_err() {
                         return;
@@ -216,12 +241,20 @@ impl Actor {
                     self.renew(session).await;
                 }
                 _ = tick.tick() => self.look_at_clocks().await,
-                submission = queue.recv(), if self.taken_on < TAKEN_ON && self.in_flight < WINDOW => match submission {
-                    Some(submission) => self.take_on(submission).await,
-                    None => return,
-                },
+                taken = queue.recv_many(&mut taken_on, AT_ONCE), if self.has_room() => {
+                    if taken == 0 {
+                        return;
+                    }
+                    for submission in taken_on.drain(..) {
+                        self.take_on(submission).await;
+                    }
+                }
             }
         }
+    }
+
+    fn has_room(&self) -> bool {
+        self.taken_on + AT_ONCE <= TAKEN_ON && self.in_flight + AT_ONCE <= WINDOW
     }
 
     async fn take_on(&mut self, submission: Submission) {
@@ -236,10 +269,10 @@ impl Actor {
     }
 
     async fn launch(&mut self, submission: Submission, lane: u64) {
-        let Submission { event: NewEvent { id, subject, bytes, expected }, answer } = submission;
+        let Submission { event, answer } = submission;
         let now = Instant::now();
         let flight = Flight {
-            event: Outgoing { id, subject, bytes: bytes.into(), expected },
+            event,
             answer,
             lane,
             first_sent: now,
@@ -261,15 +294,16 @@ impl Actor {
     /// Why an event is not even sent.
     fn refusal(&self, event: &Outgoing) -> Option<String> {
         let most = self.connection.client.max_payload();
-        let (size, header) = (event.bytes.len(), headers(event).len());
+        let size = event.bytes.len();
         if event.id.is_empty() {
             Some("the event has no id".to_owned())
+        } else if let Some(denial) = self.connection.deaf() {
+            Some(format!("not sent, for the answer could not be received: {denial}"))
         } else if event.id.bytes().any(|byte| byte == b'\r' || byte == b'\n') {
             Some("the id has a line break, which a NATS header cannot hold".to_owned())
         } else if size > MAX_EVENT_BYTES {
             Some(format!("the event has {size} bytes, and {MAX_EVENT_BYTES} is the most that is taken"))
         } else if size + header_bytes(event) > most {
-            let _ = header;
             Some(format!(
                 "the event has {size} bytes, which is with its header more than the server takes: its max_payload is {most}"
             ))
@@ -372,12 +406,18 @@ impl Actor {
             Err(broadcast::error::RecvError::Lagged(_)) => return,
             Err(broadcast::error::RecvError::Closed) => return std::future::pending().await,
         };
-        if denial.subject.strip_prefix(&self.inbox).is_some() {
-            tracing::error!(%denial, "Answers of JetStream cannot be received");
-        }
-        let denied: Vec<_> = self.numbers(|flight| flight.event.subject == denial.subject);
+        let denied: Vec<_> = self.numbers(|flight| *flight.event.subject == *denial.subject);
         for number in denied {
             self.settle(number, Appended::Refused { reason: denial.to_string() }).await;
+        }
+    }
+
+    /// Nobody will hear what became of the events in flight.
+    async fn give_up_deaf(&mut self) {
+        let Some(denial) = self.connection.deaf() else { return };
+        for number in self.numbers(|_| true) {
+            let reason = format!("the answer cannot be received: {denial}");
+            self.settle(number, Appended::Unknown { reason }).await;
         }
     }
 
@@ -445,9 +485,15 @@ impl Actor {
     }
 }
 
+impl From<NewEvent> for Outgoing {
+    fn from(NewEvent { id, subject, bytes, expected }: NewEvent) -> Self {
+        Self { id: id.into(), subject: subject.into(), bytes: bytes.into(), expected }
+    }
+}
+
 fn headers(event: &Outgoing) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    headers.insert(NATS_MESSAGE_ID, event.id.as_str());
+    headers.insert(NATS_MESSAGE_ID, &*event.id);
     let expected = match event.expected {
         ExpectedTail::Any => return headers,
         // Left out, it would expect nothing.

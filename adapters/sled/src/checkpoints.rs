@@ -66,6 +66,40 @@ pub enum OpenCheckpointsError {
     },
 }
 
+/// Nobody can say where a checkpoint stands.
+#[derive(Debug, thiserror::Error)]
+pub enum PeekError {
+    /// There is no store.
+    #[error("there is no checkpoint in {}", dir.display())]
+    Missing {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// The store is open.
+    #[error("the checkpoint in {} is held by another process", dir.display())]
+    Held {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// The store is damaged.
+    #[error("the checkpoint in {} is damaged: {problem}", dir.display())]
+    Damaged {
+        /// The folder.
+        dir: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Its files cannot be read.
+    #[error("cannot read the checkpoint in {}", dir.display())]
+    Io {
+        /// The folder.
+        dir: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
 #[derive(Debug)]
 struct Core {
     dir: PathBuf,
@@ -118,6 +152,16 @@ impl SledCheckpoints {
     /// It is held by another process, or its files cannot be used.
     pub async fn open(dir: &Path) -> Result<(Self, Option<SetAside>), OpenCheckpointsError> {
         Self::open_with(dir, Faults::none(), COMPACT_ABOVE).await
+    }
+
+    /// Says where the checkpoint in a folder stands. No store is created, and a damaged one is not set aside.
+    ///
+    /// # Errors
+    /// There is no store; it is held by another process; it is damaged; or its files cannot be used.
+    pub async fn peek(dir: &Path) -> Result<Option<Floor>, PeekError> {
+        let folder = dir.to_owned();
+        let peeked = spawn_blocking(move || Core::peek(folder)).await;
+        peeked.map_err(|error| PeekError::Io { dir: dir.to_owned(), source: Box::new(error) })?
     }
 
     /// Opens the store as [`SledCheckpoints::open`] does, lets one call fail, and compacts it above so many bytes: for
@@ -181,7 +225,18 @@ impl Core {
             }
         };
         let folder = Folder::create(&io, &dir).map_err(&error)?;
-        let mut core = Self {
+        let mut core = Self::over(dir, io, compact_above, folder);
+        match core.start() {
+            Ok(()) => {}
+            Err(Unreadable::Damaged(problem)) => core.move_aside(problem).map_err(&error)?,
+            Err(Unreadable::Failed(failed)) => return Err(error(HoldError::Io(failed))),
+        }
+        Ok(core)
+    }
+
+    /// A core of a folder that is held, before it was started.
+    fn over(dir: PathBuf, io: Io, compact_above: u64, folder: Folder) -> Self {
+        Self {
             dir,
             io,
             compact_above,
@@ -191,13 +246,29 @@ impl Core {
             totals: None,
             read_at_open: None,
             set_aside: None,
-        };
-        match core.start() {
-            Ok(()) => {}
-            Err(Unreadable::Damaged(problem)) => core.move_aside(problem).map_err(&error)?,
-            Err(Unreadable::Failed(failed)) => return Err(error(HoldError::Io(failed))),
         }
-        Ok(core)
+    }
+
+    /// Reads the floor of a store that is there.
+    fn peek(dir: PathBuf) -> Result<Option<Floor>, PeekError> {
+        if !dir.join(STORE).join("db").exists() {
+            return Err(PeekError::Missing { dir });
+        }
+        let io = Io::new(Faults::none());
+        let folder = match Folder::hold(&io, &dir) {
+            Ok(folder) => folder,
+            Err(HoldError::Held) => return Err(PeekError::Held { dir }),
+            Err(HoldError::Io(error)) => return Err(PeekError::Io { dir, source: Box::new(error) }),
+        };
+        let mut core = Self::over(dir.clone(), io, COMPACT_ABOVE, folder);
+        let started = core.start();
+        let floor = core.read_at_open.take().flatten().map(|checkpoint| checkpoint.floor);
+        let closed = core.close();
+        match started {
+            Err(Unreadable::Damaged(problem)) => Err(PeekError::Damaged { dir, problem }),
+            Err(Unreadable::Failed(error)) => Err(PeekError::Io { dir, source: Box::new(error) }),
+            Ok(()) => closed.map(|()| floor).map_err(|error| PeekError::Io { dir, source: Box::new(error) }),
+        }
     }
 
     /// Opens sled and reads the checkpoint.

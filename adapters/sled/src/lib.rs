@@ -12,7 +12,7 @@ mod open;
 mod store;
 mod writer;
 
-pub use checkpoints::{OpenCheckpointsError, SetAside, SledCheckpoints};
+pub use checkpoints::{OpenCheckpointsError, PeekError, SetAside, SledCheckpoints};
 pub use io::{Faults, Moment};
 pub use log::SledLog;
 pub use open::OpenError;

@@ -56,10 +56,9 @@ pub fn publish(servers: &str, subject: &str, id: Option<&str>, bytes: &[u8]) {
         if let Some(id) = id {
             headers.insert("Nats-Msg-Id", id);
         }
-        let stored = async_nats::jetstream::new(client)
-            .publish_with_headers(subject.to_owned(), headers, bytes.to_vec().into())
-            .await
-            .expect("it can be sent");
+        let context = async_nats::jetstream::new(client);
+        let sent = context.publish_with_headers(subject.to_owned(), headers, bytes.to_vec().into());
+        let stored = sent.await.expect("it can be sent");
         stored.await.expect("it is stored");
     });
 }

@@ -4,12 +4,14 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fmt, iter};
 
-use decklog_engine::log::{Appended, ExpectedTail, NewEvent};
+use decklog_engine::log::{Appended, ExpectedTail};
 use decklog_schemas::subject::{Subject, place};
 use decklog_schemas::{Draft, Envelope, Malformed, Refusal, Unplaced, WriterSeq};
 use futures::FutureExt as _;
 use futures::future::Shared;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use crate::publish::Outgoing;
 
 /// The events that one source has handed over and that are not yet known to be stored or not.
 ///
@@ -31,7 +33,7 @@ pub(super) struct Event {
     /// `<cluster>.<namespace>.<release>`, or the subject of a deployment.
     pub(super) lane: Box<str>,
     pub(super) seq: WriterSeq,
-    pub(super) new: NewEvent,
+    pub(super) new: Outgoing,
     /// The answer to the latest attempt to send it.
     answer: Mutex<Answer>,
 }
@@ -118,7 +120,7 @@ impl Lanes {
             lane: name.into(),
             seq,
             answer: Mutex::new(answer.shared()),
-            new: NewEvent { id: draft.id.to_owned(), subject, bytes, expected },
+            new: Outgoing { id: draft.id.into(), subject: subject.into(), bytes: bytes.into(), expected },
         });
         self.written = seq.get();
         let lane = match known {
@@ -349,7 +351,7 @@ mod tests {
             let taken_on = lanes.take_on(draft("id", release, body.clone()), ExpectedTail::Empty, None);
             let (event, _) = taken_on.unwrap_or_else(|error| panic!("{event_type}: {error:?}"));
             let envelope = Envelope::decode(&event.new.bytes).expect("it is an event");
-            assert_eq!(super::place(&envelope).as_ref(), Ok(&event.new.subject));
+            assert_eq!(super::place(&envelope).as_deref(), Ok(event.new.subject.as_str()));
             let read = envelope.validate().expect("it is valid");
             assert_eq!(read.body, body);
             assert_eq!(read.writer_seq.map(WriterSeq::get), Some(place as u64 + 1), "{event_type}");

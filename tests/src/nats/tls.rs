@@ -1,0 +1,54 @@
+//! Certificates for servers and clients on the loopback, made with `openssl` and gone with the test.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+/// An authority, and what it has signed.
+#[derive(Debug)]
+pub struct Certificates {
+    folder: TempDir,
+}
+
+impl Certificates {
+    /// Makes an authority with a certificate for a server at 127.0.0.1 and one for a client.
+    #[must_use]
+    pub fn make() -> Self {
+        let made = Self { folder: tempfile::tempdir().expect("a temporary folder can be made") };
+        made.openssl("req -x509 -newkey ed25519 -nodes -days 2 -subj /CN=authority -keyout ca.key -out ca.pem");
+        for (name, usage) in [("server", "serverAuth"), ("client", "clientAuth")] {
+            let extensions = format!("subjectAltName=IP:127.0.0.1\nextendedKeyUsage={usage}\n");
+            std::fs::write(made.path("extensions"), extensions).expect("the folder is ours");
+            made.openssl(&format!(
+                "req -new -newkey ed25519 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"
+            ));
+            made.openssl(&format!(
+                "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile extensions \
+                 -out {name}.pem"
+            ));
+        }
+        made
+    }
+
+    /// A file: `ca.pem`, `server.pem`, `server.key`, `client.pem` or `client.key`.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The block of a server's configuration, with more lines in it.
+    #[must_use]
+    pub fn conf(&self, more: &str) -> String {
+        let [cert, key, ca] = ["server.pem", "server.key", "ca.pem"].map(|name| self.path(name));
+        format!("tls {{\ncert_file: {cert:?}\nkey_file: {key:?}\nca_file: {ca:?}\n{more}\n}}")
+    }
+
+    fn openssl(&self, line: &str) {
+        let folder: &Path = self.folder.path();
+        let mut command = Command::new("openssl");
+        command.args(line.split_whitespace()).current_dir(folder).stdin(Stdio::null());
+        let run = command.output().expect("openssl can be started");
+        assert!(run.status.success(), "openssl {line}: {}", String::from_utf8_lossy(&run.stderr));
+    }
+}
