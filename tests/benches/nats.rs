@@ -214,7 +214,8 @@ impl Place {
         })
     }
 
-    /// Fills the stream with the events that the fold reads.
+    /// Fills the stream with the events that the fold reads. Then the server forgets their ids, as it does after ten
+    /// minutes: as long as it remembers a million of them, its garbage collector walks over them again and again.
     fn fill(&self, events: usize) {
         self.runtime.block_on(async {
             let log = self.log().await;
@@ -233,6 +234,10 @@ impl Place {
                 assert!(answers.iter().all(|answer| matches!(answer, Appended::Stored { .. })));
             }
         });
+        let mut config = api::init(&self.server.url(), 1).config;
+        config["duplicate_window"] = serde_json::json!(100_000_000);
+        api::order(&self.server.url(), "STREAM.UPDATE.DECKLOG", &config);
+        std::thread::sleep(Duration::from_secs(1));
     }
 
     fn pull_bare(&self, events: usize) -> Cost {

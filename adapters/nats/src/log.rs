@@ -130,6 +130,14 @@ enum Trouble {
     },
 }
 
+// === impl Trouble ===
+
+impl Trouble {
+    fn silent() -> Self {
+        Self::Read(ReadError::Unavailable("the consumer delivers nothing".into()))
+    }
+}
+
 // === impl JetStreamLog ===
 
 impl JetStreamLog {
@@ -219,13 +227,13 @@ impl JetStreamLog {
                 cursor
             }
         };
-        let patience = if is_at_tail || *scope != Scope::All { IDLE_CHECK } else { STALLED };
-        match timeout(patience, cursor.chunk()).await {
+        // Where a record must be, one that does not come has got lost, and a consumer may be gone without a word.
+        let must_come = wait == Wait::No || (!is_at_tail && *scope == Scope::All);
+        match timeout(if must_come { STALLED } else { IDLE_CHECK }, cursor.chunk()).await {
             Ok(Ok(chunk)) => Ok(self.batch(cursor, chunk, from, nothing(from))),
             Ok(Err(broken)) => Err(self.broken(broken)),
-            // A consumer may be gone without a word, so that another one is opened where a record must be.
-            Err(_) if is_at_tail => self.keep_waiting(cursor, &id, from),
-            Err(_) => Ok(None),
+            Err(_) if must_come => Err(Trouble::silent()),
+            Err(_) => self.keep_waiting(cursor, &id),
         }
     }
 
@@ -262,9 +270,9 @@ impl JetStreamLog {
         (!is_empty).then_some(batch)
     }
 
-    /// The waiting goes on with the same cursor, unless something has changed meanwhile.
-    fn keep_waiting(&self, cursor: Cursor, id: &LogId, from: Sequence) -> Result<Option<Batch>, Trouble> {
-        if cursor.log == *id && cursor.next == from {
+    /// The waiting goes on with the same cursor, unless the log is another one.
+    fn keep_waiting(&self, cursor: Cursor, id: &LogId) -> Result<Option<Batch>, Trouble> {
+        if cursor.log == *id {
             self.keep(cursor);
         }
         Ok(None)

@@ -69,8 +69,6 @@ struct Flight {
     first_sent: Instant,
     /// When it is sent again, unless it is answered before.
     due: Instant,
-    /// Whether some attempt may have been stored without an answer.
-    is_unknown: bool,
     /// What the last answer said that settled nothing.
     trouble: Option<String>,
     /// Whether the log is being asked what became of it.
@@ -277,7 +275,6 @@ impl Actor {
             lane,
             first_sent: now,
             due: now + RESEND_AFTER,
-            is_unknown: false,
             trouble: None,
             is_resolving: false,
         };
@@ -320,7 +317,6 @@ impl Actor {
         if !is_up {
             return;
         }
-        flight.is_unknown = true;
         let (subject, headers, bytes) =
             (flight.event.subject.clone(), headers(&flight.event), flight.event.bytes.clone());
         let reply = format!("{}.{number}", self.inbox);
@@ -406,9 +402,14 @@ impl Actor {
             Err(broadcast::error::RecvError::Lagged(_)) => return,
             Err(broadcast::error::RecvError::Closed) => return std::future::pending().await,
         };
-        let denied: Vec<_> = self.numbers(|flight| *flight.event.subject == *denial.subject);
-        for number in denied {
+        for number in self.numbers(|flight| *flight.event.subject == *denial.subject) {
             self.settle(number, Appended::Refused { reason: denial.to_string() }).await;
+        }
+        // The client tells of a hundred or so denials at once and drops the rest: the likes of this one are sent again
+        // soon, a few at a time.
+        let alike = self.numbers(|flight| kind_of(&flight.event.subject) == kind_of(&denial.subject));
+        for number in alike.into_iter().take(AT_ONCE) {
+            self.flight(number).into_iter().for_each(|flight| flight.due = flight.due.min(Instant::now() + TICK));
         }
     }
 
@@ -440,9 +441,7 @@ impl Actor {
             }
             let waited = GIVE_UP_AFTER.as_secs();
             let trouble = flight.trouble.take().unwrap_or_else(|| "the server does not answer".to_owned());
-            let reason = format!("no answer for {waited} s: {trouble}");
-            let answer = if flight.is_unknown { Appended::Unknown { reason } } else { Appended::Refused { reason } };
-            self.settle(number, answer).await;
+            self.settle(number, Appended::Unknown { reason: format!("no answer for {waited} s: {trouble}") }).await;
         }
     }
 
@@ -509,6 +508,14 @@ fn headers(event: &Outgoing) -> HeaderMap {
 fn header_bytes(event: &Outgoing) -> usize {
     let expected = if event.expected == ExpectedTail::Any { 0 } else { 160 + event.subject.len() };
     64 + event.id.len() + expected
+}
+
+/// Domain and type of a subject, by which permissions are given.
+fn kind_of(subject: &str) -> Option<(&str, &str)> {
+    match Subject::parse(subject)? {
+        Subject::Release { domain, event_type, .. } => Some((domain, event_type)),
+        Subject::Deployment => None,
+    }
 }
 
 /// All subjects of the release that a subject is about.
