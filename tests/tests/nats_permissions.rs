@@ -298,6 +298,24 @@ async fn an_auditor_hears_events_as_they_come_and_an_observer_does_not() {
     assert_eq!(refused, "Permissions Violation for Subscription to \"decklog.>\"");
 }
 
+/// The client drops what it is told of too many denials at once: those are sent again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_denials_at_once_are_all_told() {
+    let site = Site::start();
+    let log = site.log("observer").await;
+    let event = |number: usize| NewEvent {
+        id: format!("denied-{number}"),
+        subject: format!("decklog.release.default.shop.app-{number}.release-inventory.ItemApplied"),
+        bytes: APPLIED.into(),
+        expected: ExpectedTail::Any,
+    };
+    let answers = log.append((0..1_000).map(event).collect()).await.expect("the log takes the call");
+    for answer in &answers {
+        assert!(matches!(answer, Appended::Refused { reason } if reason.contains("permission denied")), "{answer:?}");
+    }
+    assert_eq!(site.info().await.state.last_seq, 0);
+}
+
 #[test]
 fn emit_says_which_events_a_login_may_not_publish_and_stores_the_others() {
     let site = Site::start();
