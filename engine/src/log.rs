@@ -22,7 +22,8 @@ use crate::records::Records;
 ///    [`DEDUPE_AGE`] (or more), is a `Duplicate`, with the sequence of the first one; nothing is stored. This comes
 ///    before the expected tail: a retry is never a conflict.
 /// 6. With [`ExpectedTail::Empty`] or [`ExpectedTail::At`] the event is stored only if that is the tail of its
-///    release at this moment, counting the events before it in the same call; else `Conflict` says the tail.
+///    release at this moment, counting the events before it in the same call; else `Conflict` says the tail. A log
+///    of several servers may let one through while another writer's event of the release is on its way.
 /// 7. `Unknown` promises nothing: the record may be stored or not. The same id may be appended again. What follows
 ///    it in the same call and is of the same release is not stored, so that a retry keeps the order.
 /// 8. Bytes and subject are stored as they are given, and come back as they are.
@@ -203,6 +204,9 @@ pub enum ReadError {
     /// This login may not read it.
     #[error("this login may not read the log")]
     Denied(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The log refuses to be read in this way, and will when it is asked again.
+    #[error("the log refuses to be read")]
+    Refused(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A record is not there, or not what was stored. Reading again does not help.
     #[error("the log is damaged at sequence {sequence}: {problem}")]
     Damaged {

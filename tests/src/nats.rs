@@ -102,9 +102,19 @@ impl NatsServer {
         self.wait_for_health(JETSTREAM_IS_UP);
     }
 
-    /// Stops it with SIGSTOP: connections stay open, and nothing answers.
+    /// Stops it with SIGSTOP: connections stay open, and nothing answers. All of its threads stand when this returns.
     pub fn pause(&self) {
         self.process.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.pid());
+        let is_stopped = |task: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+        };
+        let stopped = poll(LIMIT, || {
+            let mut tasks = std::fs::read_dir(&tasks).expect("the process is there").flatten();
+            tasks.all(is_stopped).then_some(())
+        });
+        assert!(stopped.is_some(), "{} does not stop", self.name());
     }
 
     /// Lets a paused server go on.

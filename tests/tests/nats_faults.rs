@@ -536,6 +536,30 @@ fn leaders_step_down_and_die_in_a_cluster() {
     drop(projector);
 }
 
+/// Events are proposed, not agreed upon, and sent again meanwhile: a cluster answers then that they are in process.
+#[test]
+fn followers_stand_still_for_longer_than_an_answer_takes() {
+    let bench = Bench::new();
+    let cluster = NatsCluster::start(3);
+    let servers = cluster.url();
+    api::init(&servers, 3);
+    let leader = cluster.leader_of("DECKLOG").expect("the stream has a leader");
+    let followers: Vec<_> =
+        (0..3).filter(|member| *member != leader).map(|member| &cluster.servers()[member]).collect();
+    // Whoever emits talks to the leader, which is not paused.
+    let total = 300;
+    emit_while(&cluster.servers()[leader].url(), 0..total, PACE, || {
+        std::thread::sleep(Duration::from_millis(30));
+        followers.iter().for_each(|follower| follower.pause());
+        std::thread::sleep(Duration::from_secs(5));
+        followers.iter().for_each(|follower| follower.resume());
+    });
+    cluster.wait_until_ready();
+    let projector = bench.projector(&servers);
+    bench.check(&servers, total);
+    drop(projector);
+}
+
 #[test]
 fn an_event_is_too_large() {
     let bench = Bench::new();

@@ -72,7 +72,7 @@ impl From<Stopped> for Failure {
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
         let status = match error {
-            ReadError::Unavailable(_) | ReadError::Missing { .. } | ReadError::Denied(_) => {
+            ReadError::Unavailable(_) | ReadError::Missing { .. } | ReadError::Denied(_) | ReadError::Refused(_) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             ReadError::Damaged { .. } => StatusCode::INTERNAL_SERVER_ERROR,

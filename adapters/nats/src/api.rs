@@ -19,6 +19,8 @@ pub enum ApiError {
     /// There is no such stream, consumer or message.
     #[error("{description}")]
     NotFound {
+        /// JetStream's own error number.
+        code: u64,
         /// In the server's words.
         description: String,
     },
@@ -64,6 +66,12 @@ pub(crate) struct ServerSays {
 /// JetStream's numbers for what it writes as an internal error, although asking again changes nothing: a configuration
 /// that it does not take, and replicas without a cluster.
 const FINAL: [u64; 2] = [10_052, 10_074];
+
+/// JetStream's number where a message with the same id is being stored just now: a cluster says so to a second attempt.
+const IN_PROCESS: u64 = 10_158;
+
+/// JetStream's number where there is no such message.
+pub(crate) const NO_MESSAGE: u64 = 10_037;
 
 impl Connection {
     /// Asks the JetStream API. `what` is the subject without the API's prefix.
@@ -118,13 +126,13 @@ impl ServerSays {
     /// Whether asking again later may succeed.
     pub(crate) fn is_passing(&self) -> bool {
         let is_settled = FINAL.contains(&self.err_code);
-        !is_settled && (self.code >= 500 || self.code == 408 || self.code == 429)
+        !is_settled && (self.code >= 500 || self.code == 408 || self.code == 429 || self.err_code == IN_PROCESS)
     }
 
     pub(crate) fn into_error(self, what: &str) -> ApiError {
         let Self { code, err_code, description } = self;
         if code == 404 {
-            ApiError::NotFound { description }
+            ApiError::NotFound { code: err_code, description }
         } else if (Self { code, err_code, description: String::new() }).is_passing() {
             ApiError::Unavailable { subject: what.to_owned(), source: description.into() }
         } else {
@@ -145,7 +153,8 @@ impl ApiError {
         match self {
             Self::Denied(denial) => ReadError::Denied(denial.into()),
             Self::NotFound { .. } => ReadError::Missing { log: stream.to_owned() },
-            Self::Unavailable { .. } | Self::Refused { .. } => ReadError::Unavailable(self.into()),
+            Self::Unavailable { .. } => ReadError::Unavailable(self.into()),
+            Self::Refused { .. } => ReadError::Refused(self.into()),
         }
     }
 }

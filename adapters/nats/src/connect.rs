@@ -232,6 +232,8 @@ impl Signals {
                 if self.session.borrow().number > 0 {
                     tracing::info!("Connection to NATS is back");
                 }
+                // The server says it again if it still holds.
+                self.deaf.send_replace(None);
                 self.session.send_modify(|session| {
                     session.number += 1;
                     session.is_up = true;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_nats::jetstream::message::Info as MessageInfo;
+use async_nats::jetstream::stream::ConsumerErrorKind;
 use decklog_engine::Records;
 use decklog_engine::log::{Gap, LogId, READ_BYTES, READ_RECORDS, Scope};
 use decklog_schemas::subject::PREFIX;
@@ -12,8 +13,9 @@ use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
-use crate::api::{ApiError, denial_of};
+use crate::api::{ApiError, ServerSays, denial_of};
 use crate::connect::{Connection, Denial};
 use crate::info::{Missing, StreamInfo, classify};
 
@@ -25,6 +27,9 @@ const AHEAD_BYTES: u64 = 32 * 1024 * 1024;
 
 /// How many chunks are read ahead of whoever asks.
 const AHEAD_CHUNKS: usize = 2;
+
+/// How long a chunk waits for a message that is on its way.
+const HAND_OVER: Duration = Duration::from_millis(500);
 
 /// After how long without a reader the server forgets the consumer.
 const INACTIVE: Duration = Duration::from_secs(10);
@@ -42,8 +47,6 @@ pub(crate) struct Cursor {
     pub(crate) session: u64,
     /// Every record of the scope before this place was handed out.
     pub(crate) next: Sequence,
-    /// The tail of the log just before the cursor was opened.
-    pub(crate) tail_at_open: Option<Sequence>,
     /// How many records of the scope there were then.
     pub(crate) pending_at_open: u64,
     chunks: mpsc::Receiver<Result<Chunk, Broken>>,
@@ -72,6 +75,9 @@ pub(crate) enum Broken {
     #[error(transparent)]
     Missing(#[from] Missing),
 }
+
+/// What the client delivers.
+type Delivered = Result<async_nats::jetstream::Message, pull::MessagesError>;
 
 /// The reading end of a consumer.
 struct Reader {
@@ -113,7 +119,15 @@ impl Cursor {
         let unavailable = |source| ApiError::Unavailable { subject: what.clone(), source };
         let created = connection.context.create_consumer_on_stream(config, stream);
         let created = connection.unless_denied(&format!("{}.{what}", connection.api), created).await?;
-        let consumer = created.map_err(|error| unavailable(error.into()))?;
+        let consumer = created.map_err(|error| match error.kind() {
+            ConsumerErrorKind::JetStream(says) => ServerSays {
+                code: u16::try_from(says.code()).unwrap_or_default(),
+                err_code: says.error_code().0,
+                description: says.to_string(),
+            }
+            .into_error(&what),
+            _ => unavailable(error.into()),
+        })?;
         let pending_at_open = consumer.cached_info().num_pending;
         let average = info.state.bytes / info.state.messages.max(1);
         let batch = PULL.min(AHEAD_BYTES / average.max(1)).max(1);
@@ -137,8 +151,7 @@ impl Cursor {
             delivered: 0,
         };
         let task = tokio::spawn(reader.run(session, denials, sender));
-        let tail_at_open = info.tail();
-        Ok(Self { scope: scope.clone(), log, session, next: from, tail_at_open, pending_at_open, chunks, task })
+        Ok(Self { scope: scope.clone(), log, session, next: from, pending_at_open, chunks, task })
     }
 
     /// The next chunk. Dropping the future loses nothing.
@@ -185,9 +198,7 @@ impl Reader {
     async fn chunk(&mut self) -> Result<Chunk, Broken> {
         let mut chunk = Chunk::default();
         loop {
-            let ready =
-                if chunk.is_end { self.messages.next().now_or_never() } else { Some(self.messages.next().await) };
-            let Some(message) = ready else { break };
+            let Some(message) = self.message(&chunk).await else { break };
             let message = match message {
                 None => return Err(Broken::Consumer("its messages have ended".to_owned())),
                 Some(Err(error)) => return Err(Broken::Consumer(error.to_string())),
@@ -211,6 +222,20 @@ impl Reader {
         }
         chunk.next = Some(self.next);
         Ok(chunk)
+    }
+
+    /// The next message; none if the chunk is to be handed over first, because nothing more is there or it is slow.
+    async fn message(&mut self, chunk: &Chunk) -> Option<Option<Delivered>> {
+        if let Some(ready) = self.messages.next().now_or_never() {
+            return Some(ready);
+        }
+        if chunk.is_end {
+            None
+        } else if chunk.records.is_empty() {
+            Some(self.messages.next().await)
+        } else {
+            timeout(HAND_OVER, self.messages.next()).await.ok()
+        }
     }
 
     /// Checks that nothing was lost between the last message and this one.

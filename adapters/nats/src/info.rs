@@ -87,13 +87,16 @@ pub(crate) async fn classify(
         gaps.extend(gap(first, last, if info.has_limits() { GapCause::Limits } else { GapCause::Purged }));
         first = last + 1;
     }
-    let deleted = info.state.deleted.unwrap_or_default();
+    // Limits that drop records in the middle leave the same traces as somebody who deletes them.
+    let cause = if info.drops_in_the_middle() { GapCause::Limits } else { GapCause::Deleted };
+    let mut deleted = info.state.deleted.unwrap_or_default();
+    deleted.sort_unstable();
     if let Some(last) = end.checked_sub(1).filter(|last| *last >= first) {
         if let Some(there) = (first..=last).find(|sequence| deleted.binary_search(sequence).is_err()) {
             let (first, last) = (place(there), place(last));
             return Err(Missing::Lost { first, last });
         }
-        gaps.extend(gap(first, last, GapCause::Deleted));
+        gaps.extend(gap(first, last, cause));
     }
     Ok(gaps)
 }
@@ -118,6 +121,13 @@ impl StreamInfo {
     #[must_use]
     pub fn tail(&self) -> Option<Sequence> {
         Sequence::new(self.state.last_seq)
+    }
+
+    /// Whether the stream drops records by itself that are not its oldest ones.
+    #[must_use]
+    fn drops_in_the_middle(&self) -> bool {
+        self.config["max_msgs_per_subject"].as_i64().is_some_and(|limit| limit > 0)
+            || self.config["allow_msg_ttl"].as_bool().unwrap_or(false)
     }
 
     /// Whether the stream drops records by itself.

@@ -4,15 +4,15 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use decklog_engine::log::{AppendError, Appended, Batch, Log, LogId, NewEvent, ReadError, Scope, Wait};
+use decklog_engine::log::{AppendError, Appended, Batch, Gap, Log, LogId, NewEvent, ReadError, Scope, Wait};
 use decklog_schemas::Sequence;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::alone;
-use crate::api::ApiError;
+use crate::api::{ApiError, NO_MESSAGE};
 use crate::connect::Connection;
-use crate::cursor::{Broken, Chunk, Cursor};
+use crate::cursor::{Broken, Chunk, Cursor, filter_of};
 use crate::info::{Missing, StreamInfo, classify, info};
 use crate::publish::Publisher;
 
@@ -26,7 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const IDLE_CHECK: Duration = Duration::from_secs(5);
 
 /// How long a leader may lag behind what its followers have agreed upon.
-const CATCH_UP: Duration = Duration::from_secs(2);
+const CATCH_UP: Duration = Duration::from_secs(10);
+
+/// How often is looked whether it still lags.
+const LAG_LOOK: Duration = Duration::from_millis(20);
 
 /// After what time a chunk that must be there has got lost.
 const STALLED: Duration = Duration::from_secs(5);
@@ -57,6 +60,9 @@ pub struct JetStreamLog {
 
 impl Log for JetStreamLog {
     async fn append(&self, events: Vec<NewEvent>) -> Result<Vec<Appended>, AppendError> {
+        if self.publisher.has_ended() {
+            return Err(AppendError::Failed("the publisher has ended".into()));
+        }
         Ok(self.publisher.append(events).await)
     }
 
@@ -68,9 +74,10 @@ impl Log for JetStreamLog {
                     away.end(&self.stream);
                     return Ok(batch);
                 }
-                // There is nothing yet, or the cursor was of an earlier connection.
+                // There is nothing yet, or the connection is another one.
                 Ok(None) => {
                     away.end(&self.stream);
+                    (ahead, losses, breaks) = (None, 0, 0);
                     continue;
                 }
                 Err(Trouble::Read(ReadError::Unavailable(error))) => error,
@@ -79,7 +86,7 @@ impl Log for JetStreamLog {
                     return Ok(*batch);
                 }
                 Err(Trouble::Ahead(_)) => {
-                    sleep(CATCH_UP / 100).await;
+                    sleep(LAG_LOOK).await;
                     continue;
                 }
                 // What breaks a connection as often as it is delivered is not waited out, but asked for by itself.
@@ -115,6 +122,12 @@ struct Away {
     attempts: u32,
 }
 
+/// Whether a place is behind the last record of a scope.
+enum End {
+    Reached(Vec<Gap>),
+    More,
+}
+
 /// Why a read came to nothing.
 enum Trouble {
     Read(ReadError),
@@ -133,6 +146,10 @@ enum Trouble {
 // === impl Trouble ===
 
 impl Trouble {
+    fn lagging() -> Self {
+        Self::Read(ReadError::Unavailable("the replica that is read has not heard yet of what the log has".into()))
+    }
+
     fn silent() -> Self {
         Self::Read(ReadError::Unavailable("the consumer delivers nothing".into()))
     }
@@ -205,9 +222,15 @@ impl JetStreamLog {
 
     /// One attempt. None means: try again at once.
     async fn read_once(&self, from: Sequence, scope: &Scope, wait: Wait) -> Result<Option<Batch>, Trouble> {
-        let session = self.connection.session().number;
+        let session = self.connection.session();
+        if !session.is_up {
+            return Err(Trouble::Read(ReadError::Unavailable("the connection is lost".into())));
+        }
         let info = self.info().await.map_err(|error| self.trouble(error))?;
-        let (id, tail) = (info.id(), info.tail());
+        if self.connection.session() != session {
+            return Ok(None);
+        }
+        let (session, id, tail) = (session.number, info.id(), info.tail());
         let is_at_tail = Some(from) > tail;
         let nothing = |next| Batch { session, ..Batch::empty(id.clone(), tail, next) };
         if from > Sequence::after(tail) {
@@ -221,8 +244,15 @@ impl JetStreamLog {
             None => {
                 let opened = Cursor::open(&self.connection, &self.stream, &info, from, scope).await;
                 let cursor = opened.map_err(|error| self.trouble(error))?;
-                if cursor.pending_at_open == 0 && wait == Wait::No {
-                    return self.nothing_up_to(&info, from, scope, nothing(Sequence::after(tail))).await.map(Some);
+                if cursor.pending_at_open == 0 && !is_at_tail && (wait == Wait::No || *scope == Scope::All) {
+                    match self.end(from, scope, &info).await? {
+                        End::Reached(gaps) => {
+                            self.keep(cursor);
+                            return Ok(Some(Batch { gaps, ..nothing(Sequence::after(tail)) }));
+                        }
+                        End::More if wait == Wait::No => return Err(Trouble::lagging()),
+                        End::More => {}
+                    }
                 }
                 cursor
             }
@@ -230,7 +260,18 @@ impl JetStreamLog {
         // Where a record must be, one that does not come has got lost, and a consumer may be gone without a word.
         let must_come = wait == Wait::No || (!is_at_tail && *scope == Scope::All);
         match timeout(if must_come { STALLED } else { IDLE_CHECK }, cursor.chunk()).await {
-            Ok(Ok(chunk)) => Ok(self.batch(cursor, chunk, from, nothing(from))),
+            Ok(Ok(_)) if self.connection.session().number != session => Ok(None),
+            Ok(Ok(chunk)) => {
+                let is_end = wait == Wait::No && chunk.is_end;
+                let mut batch = self.batch(cursor, chunk, from, nothing(from));
+                if let Some(batch) = batch.as_mut().filter(|batch| is_end && Some(batch.next) <= tail)
+                    && let End::Reached(gaps) = self.end(batch.next, scope, &info).await?
+                {
+                    batch.gaps.extend(gaps);
+                    batch.next = Sequence::after(tail);
+                }
+                Ok(batch)
+            }
             Ok(Err(broken)) => Err(self.broken(broken)),
             Err(_) if must_come => Err(Trouble::silent()),
             Err(_) => self.keep_waiting(cursor, &id),
@@ -253,16 +294,13 @@ impl JetStreamLog {
 
     /// A chunk as a batch. None if all of it lies before the place.
     fn batch(&self, cursor: Cursor, chunk: Chunk, from: Sequence, nothing: Batch) -> Option<Batch> {
-        let Chunk { mut records, gaps, next, is_end } = chunk;
+        let Chunk { mut records, gaps, next, is_end: _ } = chunk;
         if records.iter().next().is_some_and(|first| first.sequence < from) {
             let mut rest = decklog_engine::Records::default();
             records.iter().filter(|record| record.sequence >= from).for_each(|record| rest.push(&record));
             records = rest;
         }
-        let mut next = next.unwrap_or(from).max(from);
-        if is_end {
-            next = next.max(Sequence::after(cursor.tail_at_open));
-        }
+        let next = next.unwrap_or(from).max(from);
         let tail = nothing.tail.max(records.last_sequence());
         let is_empty = records.is_empty();
         let batch = Batch { tail, next, records, gaps, ..nothing };
@@ -278,22 +316,28 @@ impl JetStreamLog {
         Ok(None)
     }
 
-    /// Nothing of the scope is there up to the tail; in the whole log that means that what is there was taken out.
-    async fn nothing_up_to(
-        &self,
-        info: &StreamInfo,
-        from: Sequence,
-        scope: &Scope,
-        nothing: Batch,
-    ) -> Result<Batch, Trouble> {
+    /// Asks the leader whether the scope has a record between a place and the tail that `info` tells of: a consumer may
+    /// live on a replica that has not heard of it yet. In the whole log, what is not there was taken out.
+    async fn end(&self, next: Sequence, scope: &Scope, info: &StreamInfo) -> Result<End, Trouble> {
+        let filter = match scope {
+            Scope::All => ">".to_owned(),
+            Scope::Release(_) => filter_of(scope),
+        };
+        let asked = json!({ "seq": next.get(), "next_by_subj": filter });
+        match self.connection.ask::<Value>(&format!("STREAM.MSG.GET.{}", self.stream), &asked).await {
+            Ok(found) if found["message"]["seq"].as_u64().and_then(Sequence::new) <= info.tail() => {
+                return Ok(End::More);
+            }
+            // Whoever may not ask believes the consumer.
+            Ok(_) | Err(ApiError::NotFound { code: NO_MESSAGE, .. } | ApiError::Denied(_)) => {}
+            Err(error) => return Err(self.trouble(error)),
+        }
         if *scope != Scope::All {
-            return Ok(nothing);
+            return Ok(End::Reached(Vec::new()));
         }
-        let end = Sequence::after(info.tail());
-        match classify(&self.connection, &self.stream, &info.id(), from, end).await {
-            Ok(gaps) => Ok(Batch { gaps, ..nothing }),
-            Err(missing) => Err(self.broken(missing.into())),
-        }
+        let behind = Sequence::after(info.tail());
+        let gaps = classify(&self.connection, &self.stream, &info.id(), next, behind).await;
+        gaps.map(End::Reached).map_err(|missing| self.broken(missing.into()))
     }
 
     /// A cursor of this log and connection that stands where the reader is. One that waits for no record is told
@@ -311,8 +355,10 @@ impl JetStreamLog {
         Some(cursors.remove(place))
     }
 
+    /// One cursor of each scope waits: who reads the same in two places opens another one.
     fn keep(&self, cursor: Cursor) {
         let mut cursors = self.cursors();
+        cursors.retain(|other| other.scope != cursor.scope);
         if cursors.len() == IDLE_CURSORS {
             cursors.remove(0);
         }

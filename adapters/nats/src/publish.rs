@@ -22,7 +22,7 @@ use tokio::time::{Instant, interval};
 
 use crate::api::ServerSays;
 use crate::connect::{Connection, Denial, Session};
-use crate::readback::{Readback, Resolved};
+use crate::readback::{Attempt, Readback, Resolved};
 
 /// How many events wait for their answer at the most. More brings nothing: the server is the bound.
 pub(crate) const WINDOW: usize = 1_024;
@@ -38,6 +38,9 @@ const RESEND_AFTER: Duration = Duration::from_secs(3);
 
 /// How long after it was first sent nobody knows what became of an event.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
+
+/// After what time an event is sent again that the server could not take just now.
+const PASSING: Duration = Duration::from_secs(1);
 
 /// How often the clocks of the events in flight are looked at.
 const TICK: Duration = Duration::from_millis(250);
@@ -69,6 +72,10 @@ struct Flight {
     first_sent: Instant,
     /// When it is sent again, unless it is answered before.
     due: Instant,
+    /// How often it was sent.
+    sent: u32,
+    /// The connection over which it was sent first.
+    session: u64,
     /// What the last answer said that settled nothing.
     trouble: Option<String>,
     /// Whether the log is being asked what became of it.
@@ -87,6 +94,7 @@ pub(crate) struct Outgoing {
 /// What the actor knows: the events in flight by their number, and who waits behind them.
 struct Actor {
     connection: Connection,
+    stream: String,
     readback: Readback,
     inbox: String,
     /// The number of the first one in `flights`.
@@ -121,6 +129,8 @@ impl Hasher for Hashed {
 #[derive(Deserialize)]
 struct Ack {
     #[serde(default)]
+    stream: String,
+    #[serde(default)]
     seq: u64,
     #[serde(default)]
     duplicate: bool,
@@ -135,6 +145,7 @@ impl Publisher {
         let actor = Actor {
             readback: Readback::new(connection.clone(), stream),
             inbox: connection.client.new_inbox(),
+            stream: stream.to_owned(),
             connection,
             base: 0,
             flights: VecDeque::with_capacity(WINDOW),
@@ -152,6 +163,11 @@ impl Publisher {
         // If nobody takes it on, the answer's sender is dropped, and whoever waits is told.
         let _ = self.submissions.send(Submission { event, answer }).await;
         answered
+    }
+
+    /// Whether it takes nothing any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.submissions.is_closed()
     }
 
     /// Sends events in this order, and returns one answer for each.
@@ -275,6 +291,8 @@ impl Actor {
             lane,
             first_sent: now,
             due: now + RESEND_AFTER,
+            sent: 0,
+            session: self.connection.session().number,
             trouble: None,
             is_resolving: false,
         };
@@ -296,8 +314,8 @@ impl Actor {
             Some("the event has no id".to_owned())
         } else if let Some(denial) = self.connection.deaf() {
             Some(format!("not sent, for the answer could not be received: {denial}"))
-        } else if event.id.bytes().any(|byte| byte == b'\r' || byte == b'\n') {
-            Some("the id has a line break, which a NATS header cannot hold".to_owned())
+        } else if event.id.bytes().any(|byte| byte == b'\r' || byte == b'\n') || event.id.trim() != &*event.id {
+            Some("the id has a line break, or white space at an end, which a NATS header cannot hold".to_owned())
         } else if size > MAX_EVENT_BYTES {
             Some(format!("the event has {size} bytes, and {MAX_EVENT_BYTES} is the most that is taken"))
         } else if size + header_bytes(event) > most {
@@ -317,6 +335,7 @@ impl Actor {
         if !is_up {
             return;
         }
+        flight.sent += 1;
         let (subject, headers, bytes) =
             (flight.event.subject.clone(), headers(&flight.event), flight.event.bytes.clone());
         let reply = format!("{}.{number}", self.inbox);
@@ -347,17 +366,23 @@ impl Actor {
             flight.due = Instant::now() + TICK;
             return;
         }
-        let Ok(Ack { seq, duplicate, error }) = serde_json::from_slice(&ack.payload) else {
+        let Ok(Ack { stream, seq, duplicate, error }) = serde_json::from_slice(&ack.payload) else {
             flight.trouble = Some("the answer of JetStream cannot be read".to_owned());
             return;
         };
+        let is_ours = stream == self.stream;
+        let Some(flight) = self.flight(number) else { return };
         match (error, Sequence::new(seq)) {
             (Some(error), _) if is_wrong_sequence(&error) => self.ask_after(number, None),
             (Some(error), _) if error.is_passing() => {
                 flight.trouble = Some(error.description);
-                flight.due = Instant::now() + TICK;
+                flight.due = Instant::now() + PASSING;
             }
             (Some(error), _) => self.settle(number, Appended::Refused { reason: error.description }).await,
+            (None, Some(sequence)) if !is_ours => {
+                let reason = format!("the subject belongs to the stream {stream}, which has the event at {sequence}");
+                self.settle(number, Appended::Refused { reason }).await;
+            }
             (None, Some(sequence)) if duplicate => self.ask_after(number, Some(sequence)),
             (None, Some(sequence)) => self.settle(number, Appended::Stored { sequence }).await,
             (None, None) => flight.trouble = Some("the answer of JetStream names no sequence".to_owned()),
@@ -373,10 +398,11 @@ impl Actor {
         }
         let Outgoing { id, subject, expected, .. } = &flight.event;
         let (id, filter, expected) = (id.clone(), filter_of(subject), *expected);
+        let attempt = if flight.sent > 1 { Attempt::Later } else { Attempt::First };
         self.resolving.push(Box::pin(async move {
             let resolved = match duplicate_of {
                 Some(sequence) => readback.duplicate(&id, sequence).await,
-                None => readback.conflict(&id, &filter, expected).await,
+                None => readback.conflict(&id, &filter, expected, attempt).await,
             };
             (number, resolved)
         }));
@@ -394,7 +420,7 @@ impl Actor {
         }
     }
 
-    /// Events to a subject that this login may not publish to are refused: the server has stored none of them.
+    /// Events to a subject that this login may not publish to are refused: the server has not stored them.
     async fn deny(&mut self, denial: Result<Denial, RecvError>) {
         let denial = match denial {
             Ok(denial) => denial,
@@ -403,7 +429,12 @@ impl Actor {
             Err(broadcast::error::RecvError::Closed) => return std::future::pending().await,
         };
         for number in self.numbers(|flight| *flight.event.subject == *denial.subject) {
-            self.settle(number, Appended::Refused { reason: denial.to_string() }).await;
+            let reason = denial.to_string();
+            // An attempt over an earlier connection, before the permission went, may have been stored.
+            let session = self.connection.session().number;
+            let is_all = self.flight(number).is_some_and(|flight| flight.session == session);
+            let answer = if is_all { Appended::Refused { reason } } else { Appended::Unknown { reason } };
+            self.settle(number, answer).await;
         }
         // The client tells of a hundred or so denials at once and drops the rest: the likes of this one are sent again
         // soon, a few at a time.
@@ -441,7 +472,7 @@ impl Actor {
             }
             let waited = GIVE_UP_AFTER.as_secs();
             let trouble = flight.trouble.take().unwrap_or_else(|| "the server does not answer".to_owned());
-            self.settle(number, Appended::Unknown { reason: format!("no answer for {waited} s: {trouble}") }).await;
+            self.settle(number, Appended::Unknown { reason: format!("not stored within {waited} s: {trouble}") }).await;
         }
     }
 

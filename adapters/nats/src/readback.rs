@@ -10,7 +10,7 @@ use decklog_schemas::Sequence;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::ApiError;
+use crate::api::{ApiError, NO_MESSAGE};
 use crate::connect::Connection;
 
 /// Asks the leader of the stream, for a replica may not have heard of the event yet.
@@ -20,6 +20,13 @@ pub(crate) struct Readback {
     subject: Arc<str>,
     /// Whether this login may read messages. Writers need not be allowed to.
     is_allowed: Arc<AtomicBool>,
+}
+
+/// Whether an event may have been stored by an attempt that was not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    First,
+    Later,
 }
 
 /// What was found.
@@ -45,6 +52,9 @@ struct Message {
     hdrs: String,
 }
 
+/// The header of the id.
+const ID: &str = "nats-msg-id:";
+
 impl Readback {
     pub(crate) fn new(connection: Connection, stream: &str) -> Self {
         let subject = format!("STREAM.MSG.GET.{stream}").into();
@@ -68,15 +78,18 @@ impl Readback {
     }
 
     /// The tail of the release was not the expected one: it is a conflict, unless it is the event itself that is there.
-    pub(crate) async fn conflict(&self, id: &str, filter: &str, expected: ExpectedTail) -> Resolved {
+    pub(crate) async fn conflict(&self, id: &str, filter: &str, expected: ExpectedTail, attempt: Attempt) -> Resolved {
         match self.find(id, filter, expected).await {
             Ok(resolved) => resolved,
-            Err(ApiError::Denied(_)) => Resolved::Answer(Appended::Refused {
-                reason:
-                    "the release has another tail than expected, or has the event already; this login may not read \
-                         which"
-                        .to_owned(),
-            }),
+            Err(ApiError::Denied(_)) => {
+                let reason = "the release has another tail than expected, or has the event already; this login may \
+                              not read which"
+                    .to_owned();
+                Resolved::Answer(match attempt {
+                    Attempt::First => Appended::Refused { reason },
+                    Attempt::Later => Appended::Unknown { reason },
+                })
+            }
             Err(error) => Resolved::SendAgain(error.to_string()),
         }
     }
@@ -118,7 +131,8 @@ impl Readback {
         }
         match self.connection.ask::<Got>(&self.subject, what).await {
             Ok(got) => Ok(Some(got.message)),
-            Err(ApiError::NotFound { .. }) => Ok(None),
+            // A stream that is not found says nothing of a message.
+            Err(ApiError::NotFound { code: NO_MESSAGE, .. }) => Ok(None),
             Err(error) => {
                 if matches!(error, ApiError::Denied(_)) {
                     self.is_allowed.store(false, Ordering::Relaxed);
@@ -134,7 +148,8 @@ impl Message {
     fn id(&self) -> Option<String> {
         let headers = BASE64_STANDARD.decode(&self.hdrs).ok()?;
         let headers = String::from_utf8(headers).ok()?;
-        let line = headers.lines().find(|line| line.len() > 12 && line[..12].eq_ignore_ascii_case("nats-msg-id:"))?;
-        Some(line[12..].trim().to_owned())
+        let is_id = |line: &&str| line.get(..ID.len()).is_some_and(|name| name.eq_ignore_ascii_case(ID));
+        let line = headers.lines().find(is_id)?;
+        Some(line[ID.len()..].trim().to_owned())
     }
 }

@@ -87,6 +87,8 @@ struct Entry {
     answer: Option<oneshot::Sender<Fate>>,
     /// Its place in the writer's window, until it is answered.
     place: Option<OwnedSemaphorePermit>,
+    /// Whether an attempt to send it came to no answer.
+    was_unknown: bool,
 }
 
 /// Why an event behind the head of a halted lane is unsettled.
@@ -127,7 +129,7 @@ impl Lanes {
             Some(lane) => lane,
             None => self.lanes.entry(event.lane.clone()).or_default(),
         };
-        lane.queue.push_back(Entry { event: event.clone(), answer: Some(sender), place });
+        lane.queue.push_back(Entry { event: event.clone(), answer: Some(sender), place, was_unknown: false });
         let head = (lane.queue.len() == 1).then(|| event.clone());
         Ok((event, head))
     }
@@ -136,6 +138,13 @@ impl Lanes {
     pub(super) fn settle(&mut self, event: &Event, answer: Appended) -> Option<Arc<Event>> {
         let lane = self.lanes.get_mut(&event.lane)?;
         debug_assert_eq!(lane.queue.front().map(|head| head.event.seq), Some(event.seq), "only heads are sent");
+        let answer = match answer {
+            // What was refused now may have been stored by the attempt that nobody knows of.
+            Appended::Refused { reason } if lane.queue.front().is_some_and(|head| head.was_unknown) => {
+                Appended::Unknown { reason }
+            }
+            answer => answer,
+        };
         if let Appended::Unknown { reason } = answer {
             lane.halt(&reason);
             return None;
@@ -191,6 +200,9 @@ impl Lanes {
 impl Lane {
     /// Answers everything: the head with the reason, and what is behind it as not sent.
     fn halt(&mut self, reason: &str) {
+        if let Some(head) = self.queue.front_mut() {
+            head.was_unknown = true;
+        }
         let reasons = iter::once(reason).chain(iter::repeat(NOT_SENT));
         for (entry, reason) in self.queue.iter_mut().zip(reasons) {
             entry.place = None;
