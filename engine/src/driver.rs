@@ -115,7 +115,9 @@ impl<L: Log, P: Projection + Default, C: CheckpointStore> Driver<L, P, C> {
         let Some(Checkpoint { floor, entries }) = loaded else {
             return Ok((driver, Start::Replay { reason: ReplayReason::NoCheckpoint }));
         };
-        driver.check(&floor).await?;
+        let session = compare(&*driver.log, &floor).await?;
+        driver.identity = Some(floor.log.clone());
+        driver.session = Some(session);
         if floor.projection != P::VERSION {
             let reason = ReplayReason::OtherProjection { version: floor.projection };
             return Ok((driver, Start::Replay { reason }));
@@ -161,10 +163,28 @@ impl<L: Log, P: Projection + Default, C: CheckpointStore> Driver<L, P, C> {
     /// # Errors
     /// The log cannot be read, or is not the log that was folded.
     pub async fn verify(&mut self) -> Result<(), DriveError> {
-        let (Some(Reached { sequence, hash }), Some(log)) = (self.reached, self.identity.clone()) else {
-            return Ok(());
-        };
-        self.check(&Floor { log, sequence, hash, projection: P::VERSION }).await
+        if let Some(session) = self.comparison().await? {
+            self.session = Some(session);
+        }
+        Ok(())
+    }
+
+    /// The same on its own, while others are served. What it returns is the connection in which it was compared; none if
+    /// nothing was folded yet.
+    pub fn comparison(&self) -> impl Future<Output = Result<Option<u64>, DriveError>> + Send + use<L, P, C> {
+        let log = Arc::clone(&self.log);
+        let floor = self.identity.clone().zip(self.reached).map(|(log, Reached { sequence, hash })| Floor {
+            log,
+            sequence,
+            hash,
+            projection: P::VERSION,
+        });
+        async move {
+            match floor {
+                Some(floor) => compare(&*log, &floor).await.map(Some),
+                None => Ok(None),
+            }
+        }
     }
 
     /// The folding half of a step. The batch is what was read last.
@@ -196,11 +216,9 @@ impl<L: Log, P: Projection + Default, C: CheckpointStore> Driver<L, P, C> {
     /// What an error of reading means: a log that was there and is gone is another thing than one that never was.
     #[must_use]
     pub fn explain(&self, error: ReadError) -> DriveError {
-        match (error, &self.identity) {
-            (ReadError::Missing { log }, Some(identity)) => {
-                DriveError::Diverged(format!("it was {identity}, and there is no log {log} any more"))
-            }
-            (error, _) => error.into(),
+        match &self.identity {
+            Some(identity) => explain(error, identity),
+            None => error.into(),
         }
     }
 
@@ -245,44 +263,51 @@ impl<L: Log, P: Projection + Default, C: CheckpointStore> Driver<L, P, C> {
     pub fn projection(&mut self) -> &mut P {
         &mut self.projection
     }
+}
 
-    async fn read_at(&self, sequence: Sequence) -> Result<Batch, DriveError> {
-        let read = self.log.read(sequence, &Scope::All, Wait::No).await;
-        read.map_err(|error| self.explain(error))
+/// Compares a floor with a log: same identity, not ahead, and the same record there. Where the record is gone, its
+/// successors must not be. Returns the connection in which that was so.
+async fn compare<L: Log>(log: &L, floor: &Floor) -> Result<u64, DriveError> {
+    let read = async |from| {
+        let read = log.read(from, &Scope::All, Wait::No).await;
+        read.map_err(|error| explain(error, &floor.log))
+    };
+    let mut batch = read(floor.sequence).await?;
+    if batch.tail < Some(floor.sequence) && batch.log == floor.log {
+        // A log of several servers may lag for a moment. Behind its tail it says so only when that is over.
+        read(floor.sequence.next()).await?;
+        batch = read(floor.sequence).await?;
     }
+    if batch.log != floor.log {
+        let message = format!("the checkpoint was made from {}, and the log is {}", floor.log, batch.log);
+        return Err(DriveError::Diverged(message));
+    }
+    if batch.tail < Some(floor.sequence) {
+        return Err(ahead(Some(floor.sequence), batch.tail));
+    }
+    match batch.gaps.first().filter(|gap| gap.first <= floor.sequence) {
+        Some(gap) if gap.cause != GapCause::Deleted && gap.last > floor.sequence => {
+            return Err(DriveError::HistoryLost(*gap));
+        }
+        Some(_) => {}
+        None => {
+            let there = batch.records.iter().next().filter(|record| record.sequence == floor.sequence);
+            if there.is_none_or(|record| hash_of(&record.bytes) != floor.hash) {
+                let message = format!("the record at {} is another one than was read there before", floor.sequence);
+                return Err(DriveError::Diverged(message));
+            }
+        }
+    }
+    Ok(batch.session)
+}
 
-    /// Compares a floor with the log: same identity, not ahead, and the same record there. Where the record is gone, its
-    /// successors must not be.
-    async fn check(&mut self, floor: &Floor) -> Result<(), DriveError> {
-        self.identity = Some(floor.log.clone());
-        let mut batch = self.read_at(floor.sequence).await?;
-        if batch.tail < Some(floor.sequence) && batch.log == floor.log {
-            // A log of several servers may lag for a moment. Behind its tail it says so only when that is over.
-            self.read_at(floor.sequence.next()).await?;
-            batch = self.read_at(floor.sequence).await?;
+/// A log that was there and is gone is another thing than one that never was.
+fn explain(error: ReadError, identity: &LogId) -> DriveError {
+    match error {
+        ReadError::Missing { log } => {
+            DriveError::Diverged(format!("it was {identity}, and there is no log {log} any more"))
         }
-        if batch.log != floor.log {
-            let message = format!("the checkpoint was made from {}, and the log is {}", floor.log, batch.log);
-            return Err(DriveError::Diverged(message));
-        }
-        if batch.tail < Some(floor.sequence) {
-            return Err(ahead(Some(floor.sequence), batch.tail));
-        }
-        match batch.gaps.first().filter(|gap| gap.first <= floor.sequence) {
-            Some(gap) if gap.cause != GapCause::Deleted && gap.last > floor.sequence => {
-                return Err(DriveError::HistoryLost(*gap));
-            }
-            Some(_) => {}
-            None => {
-                let there = batch.records.iter().next().filter(|record| record.sequence == floor.sequence);
-                if there.is_none_or(|record| hash_of(&record.bytes) != floor.hash) {
-                    let message = format!("the record at {} is another one than was read there before", floor.sequence);
-                    return Err(DriveError::Diverged(message));
-                }
-            }
-        }
-        self.session = Some(batch.session);
-        Ok(())
+        error => error.into(),
     }
 }
 

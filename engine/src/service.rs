@@ -204,6 +204,7 @@ where
         // A read that waits goes on while requests are served: begun anew for each, it would never come to its end.
         let mut reading = Box::pin(self.driver.read(Wait::ForMore));
         let mut verify = tokio::time::interval_at(Instant::now() + VERIFY_EVERY, VERIFY_EVERY);
+        let mut comparing = None;
         while !*stop.borrow() {
             let due = self.unsaved_since.map(|since| since + CHECKPOINT_AFTER);
             tokio::select! {
@@ -220,8 +221,10 @@ where
                     }
                     reading = Box::pin(self.driver.read(Wait::ForMore));
                 }
-                _ = verify.tick() => {
-                    self.verify().await?;
+                _ = verify.tick(), if comparing.is_none() => comparing = Some(Box::pin(self.driver.comparison())),
+                compared = poll(&mut comparing) => {
+                    comparing = None;
+                    verified(compared.map(drop))?;
                 }
             }
         }
@@ -250,14 +253,7 @@ where
 
     /// Compares the floor with the log. A log that is away is compared when it is back.
     async fn verify(&mut self) -> Result<Verified, ServiceError> {
-        match self.driver.verify().await {
-            Ok(()) => Ok(Verified::Yes),
-            Err(DriveError::Read(ReadError::Unavailable(error))) => {
-                tracing::warn!(%error, "Log does not answer and could not be compared with the checkpoint");
-                Ok(Verified::NotYet)
-            }
-            Err(error) => Err(error.into()),
-        }
+        verified(self.driver.verify().await)
     }
 
     async fn take(&mut self, step: Step) -> Result<(), ServiceError> {
@@ -319,6 +315,25 @@ where
             Request::LogFailed(why) => return Err(ServiceError::LogFailed(why)),
         }
         Ok(())
+    }
+}
+
+/// Ends with the future, or never if there is none.
+async fn poll<F: Future + Unpin>(future: &mut Option<F>) -> F::Output {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}
+
+fn verified(compared: Result<(), DriveError>) -> Result<Verified, ServiceError> {
+    match compared {
+        Ok(()) => Ok(Verified::Yes),
+        Err(DriveError::Read(ReadError::Unavailable(error))) => {
+            tracing::warn!(%error, "Log does not answer and could not be compared with the checkpoint");
+            Ok(Verified::NotYet)
+        }
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -543,7 +543,7 @@ fn followers_stand_still_for_longer_than_an_answer_takes() {
     let cluster = NatsCluster::start(3);
     let servers = cluster.url();
     api::init(&servers, 3);
-    let leader = cluster.leader_of("DECKLOG").expect("the stream has a leader");
+    let leader = poll(WITHIN, || cluster.leader_of("DECKLOG")).expect("the stream has a leader");
     let followers: Vec<_> =
         (0..3).filter(|member| *member != leader).map(|member| &cluster.servers()[member]).collect();
     // Whoever emits talks to the leader, which is not paused.

@@ -18,6 +18,16 @@ fn name(text: &str) -> Result<String, &'static str> {
     if text.is_empty() { Err("a name is not empty") } else { Ok(text.to_owned()) }
 }
 
+/// A stream's name is one token of a subject, and the name of a folder.
+fn stream(text: &str) -> Result<String, &'static str> {
+    let is_bad = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '.' | '*' | '>' | '/' | '\\');
+    if text.is_empty() || text.contains(is_bad) {
+        Err("the name of a stream has no white space and none of . * > / \\")
+    } else {
+        Ok(text.to_owned())
+    }
+}
+
 const MOMENTS: &str = "\
 Moments:
   2026-03-02T14:03:00Z   a time, RFC 3339
@@ -166,7 +176,7 @@ pub(crate) struct NatsArgs {
     pub(crate) tlsca: Option<PathBuf>,
 
     /// The stream [env: DECKLOG_STREAM] [default: DECKLOG]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = stream)]
     pub(crate) stream: Option<String>,
 }
 

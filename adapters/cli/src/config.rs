@@ -39,8 +39,7 @@ impl Config {
         }
         let text = std::fs::read_to_string(&path)
             .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
-        let config: Self =
-            toml::from_str(&text).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+        let config: Self = toml::from_str(&text).map_err(|error| Failure::usage(in_place(&path, &text, &error)))?;
         config.format()?;
         Ok(config)
     }
@@ -107,6 +106,12 @@ impl Config {
 fn format(place: &str, text: &str) -> Result<Format, Error> {
     clap::ValueEnum::from_str(text, false)
         .map_err(|_| Failure::usage(format!("{place} is {text:?}, and must be table, json or yaml")))
+}
+
+/// What is wrong in the file and where, without its text, which may be a secret.
+fn in_place(path: &Path, text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    format!("{}, line {}: {}", path.display(), before.matches('\n').count() + 1, error.message())
 }
 
 /// An environment variable; one that is empty says nothing.

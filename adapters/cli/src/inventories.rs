@@ -1,15 +1,18 @@
 //! The folder of inventories: one YAML file for each release, whole or not at all, and none of others touched.
 
 use std::collections::HashSet;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, Error};
+use decklog_engine::log::LogId;
 use decklog_engine::service::{Sink, SinkError};
 use decklog_projections::inventory::Inventories;
 use decklog_schemas::inventory::{GROUP, KIND, ReleaseInventory, VERSION};
 use decklog_schemas::{ReleaseKey, escape};
 use sha2::{Digest as _, Sha256};
 
+use crate::exit::Failure;
 use crate::yaml;
 
 /// Writes each inventory to `<cluster>/<namespace>/<release>.yaml`: names escaped as in subjects, files whole or not at all.
@@ -17,7 +20,18 @@ pub(crate) struct Folder {
     root: PathBuf,
     yaml: Yaml,
     is_first: bool,
+    /// Held for as long as the folder is written.
+    _claim: Option<Claim>,
 }
+
+/// A folder that is written by one projector, of one log.
+pub(crate) struct Claim {
+    /// Locked.
+    _file: std::fs::File,
+}
+
+/// Name of the file in which a folder says whose it is.
+const CLAIM: &str = ".decklog-log";
 
 /// Whether the inventories are written as YAML.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +39,37 @@ pub(crate) enum Yaml {
     On,
     /// The next `up` writes them.
     Off,
+}
+
+impl Claim {
+    /// Claims a folder for a log, unless it is somebody else's: two logs would delete each other's inventories.
+    pub(crate) fn of(folder: &Path, log: &LogId) -> Result<Self, Error> {
+        let path = folder.join(CLAIM);
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        let open = || std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut file = open().with_context(|| format!("cannot open {}", path.display()))?;
+        if file.try_lock().is_err() {
+            return Err(Failure::unreachable(format!(
+                "another `decklog project` writes {}: stop it, or name another --sink",
+                folder.display()
+            )));
+        }
+        let mut owner = String::new();
+        file.read_to_string(&mut owner).with_context(|| format!("cannot read {}", path.display()))?;
+        let (owner, log) = (owner.trim(), log.to_string());
+        if !owner.is_empty() && owner != log {
+            return Err(Failure::diverged(format!(
+                "the inventories in {} are those of the log {owner}, and this log is {log}: nothing was changed; name \
+                 another --sink, or remove {} to have them replaced",
+                folder.display(),
+                path.display()
+            )));
+        }
+        if owner.is_empty() {
+            file.write_all(log.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(Self { _file: file })
+    }
 }
 
 impl Sink<Inventories> for Folder {
@@ -66,7 +111,12 @@ impl Sink<Inventories> for Folder {
 
 impl Folder {
     pub(crate) fn new(root: PathBuf, yaml: Yaml) -> Self {
-        Self { root, yaml, is_first: true }
+        Self { root, yaml, is_first: true, _claim: None }
+    }
+
+    /// A folder that nobody else writes.
+    pub(crate) fn claimed(root: PathBuf, claim: Claim) -> Self {
+        Self { root, yaml: Yaml::On, is_first: true, _claim: Some(claim) }
     }
 
     fn path(&self, key: &ReleaseKey) -> PathBuf {

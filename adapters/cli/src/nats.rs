@@ -55,10 +55,10 @@ impl NatsLog {
 
     /// Opens the log for one that has a checkpoint, perhaps: a stream that has vanished under it is another thing than
     /// one that was never made.
-    pub(crate) async fn open_for_checkpoint(&self, checkpoint: &Path) -> Result<JetStreamLog, Error> {
+    pub(crate) async fn open_for_checkpoint(&self, checkpoint: &Path, is_there: bool) -> Result<JetStreamLog, Error> {
         let connection = self.connect().await?;
         match JetStreamLog::open(&connection, &self.stream).await {
-            Err(ReadError::Missing { log }) if checkpoint.join("store/db").exists() => Err(Failure::diverged(format!(
+            Err(ReadError::Missing { log }) if is_there => Err(Failure::diverged(format!(
                 "there is no stream {log} at {} any more, and a checkpoint that was made from it is in {}: nothing was \
                  changed; restore the stream from a backup, or remove the checkpoint to begin with a new one",
                 self.servers,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Error};
+use decklog_engine::checkpoint::CheckpointStore as _;
 use decklog_nats::JetStreamLog;
 use decklog_projections::inventory::Inventories;
 use decklog_sled::SledCheckpoints;
@@ -14,7 +15,7 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::exit::{Answer, Failure};
 use crate::folder::CHECKPOINT;
-use crate::inventories::{Folder, Yaml};
+use crate::inventories::{Claim, Folder};
 use crate::nats::NatsLog;
 use crate::signals::Signals;
 use crate::source::{LogAddress, not_yet};
@@ -62,13 +63,16 @@ pub(crate) async fn run(args: ProjectArgs, config: &Config) -> Result<Answer, Er
 async fn start(nats: &NatsLog, data: &Path, sink: &Path) -> Result<Engine<JetStreamLog>, Error> {
     let checkpoint: PathBuf = data.join(CHECKPOINT);
     std::fs::create_dir_all(data).with_context(|| format!("cannot create {}", data.display()))?;
-    let checkpoints = SledCheckpoints::open(&checkpoint).await?;
-    let log = Arc::new(nats.open_for_checkpoint(&checkpoint).await?);
+    let (checkpoints, set_aside) = SledCheckpoints::open(&checkpoint).await?;
+    let mut checkpoints = checkpoints;
+    let has_checkpoint = checkpoints.load().await?.is_some();
+    let log = Arc::new(nats.open_for_checkpoint(&checkpoint, has_checkpoint).await?);
+    let claim = Claim::of(sink, &log.info().await?.id())?;
     let way_out = format!(
         "`decklog stream info --from {}` shows the stream; if it is the right one, remove {}, which is then built again \
          by replay",
         nats.servers,
         checkpoint.display()
     );
-    Engine::over(log, checkpoints, Folder::new(sink.to_owned(), Yaml::On), way_out).await
+    Engine::over(log, (checkpoints, set_aside), Folder::claimed(sink.to_owned(), claim), way_out).await
 }

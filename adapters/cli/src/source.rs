@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Error;
-use decklog_engine::log::{Log, Scope};
+use decklog_engine::log::{Gap, Log, Scope};
 use decklog_engine::replay::{Replayed, Until, replay_records};
 use decklog_engine::{Projection, Records};
 use decklog_http::client::{Client, ClientError, ConnectError};
@@ -132,7 +132,13 @@ impl Source {
         match self {
             Self::Lines(records) => Ok(replay_records(&within(records, scope), until, projection)),
             Self::Folder(log) => self::replay(log, scope, until, projection).await,
-            Self::Nats(log) => self::replay(&**log, scope, until, projection).await,
+            Self::Nats(log) => {
+                let replayed = self::replay(&**log, scope, until, projection).await?;
+                if *scope != Scope::All {
+                    warn_of_gaps(&log.gaps().await?, until);
+                }
+                Ok(replayed)
+            }
             Self::Running(_) => unreachable!("a running engine replays itself"),
         }
     }
@@ -161,6 +167,16 @@ async fn replay<L: Log, P: Projection>(
         output::complain(&format!("warning: {gap}, and what they said is not in this answer"));
     }
     Ok(replayed)
+}
+
+/// One release is read by its own subjects, where nobody sees whether what is gone was of it.
+fn warn_of_gaps(gaps: &[Gap], until: Until) {
+    let counts = |gap: &&Gap| !matches!(until, Until::Sequence(last) if gap.first > last);
+    for gap in gaps.iter().filter(counts) {
+        output::complain(&format!(
+            "warning: {gap}; what they said of this release, if anything, is not in this answer"
+        ));
+    }
 }
 
 /// The records of a scope.
@@ -274,7 +290,15 @@ impl FromStr for LogAddress {
                 "a log has a name: nats://host:port, a folder of the embedded log, or a .jsonl file of CloudEvents",
             );
         }
-        let path = Path::new(text);
+        let (lower, path) = (text.trim().to_ascii_lowercase(), Path::new(text));
+        let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+        let looks_like_an_address = lower.contains("://")
+            || lower.starts_with("nats:")
+            || lower.rsplit_once(':').is_some_and(|(_, port)| is_port(port));
+        let is_address = text.starts_with("nats://") || text.starts_with("tls://");
+        if looks_like_an_address && !is_address && !path.exists() {
+            return Err("a log on NATS is named nats://host:port or tls://host:port, in small letters");
+        }
         let extension = path.extension().and_then(|extension| extension.to_str());
         Ok(if text.starts_with("nats://") || text.starts_with("tls://") {
             Self::Nats(text.to_owned())

@@ -64,6 +64,10 @@ fn explain(error: InitError, nats: &NatsLog) -> Error {
                  another account"
             ))
         }
+        InitError::Foreign { .. } => Failure::usage(format!(
+            "{error}, at {servers}; name another stream with --stream, or, if this one is to be the log, give it the subject \
+             decklog.release.> first"
+        )),
         InitError::Api(refused @ ApiError::Refused { .. }) => {
             Failure::usage(format!("cannot make the stream {stream} at {servers}: {refused}"))
         }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::Error;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use decklog_engine::log::{Batch, Log, LogId, Scope, Wait};
+use decklog_engine::log::{Batch, Log, LogId, ReadError, Scope, Wait};
 use decklog_engine::replay::Until;
 use decklog_nats::JetStreamLog;
 use decklog_projections::summary::told;
@@ -36,12 +36,14 @@ pub(crate) async fn run(args: TailArgs, config: &Config) -> Result<Answer, Error
         LogAddress::NotYet(name, what) => return Err(not_yet(&name, what)),
     };
     let mut signals = Signals::new()?;
-    let log = nats.open().await?;
-    let from = match args.since.as_ref().map(|since| since.resolve(&Clock::now())).transpose()? {
-        None => Sequence::after(log.info().await?.tail()),
-        Some(Until::Sequence(sequence)) => sequence,
-        Some(Until::Time(moment)) => log.first_since(moment).await?,
-        Some(Until::Tail) => Sequence::FIRST,
+    let begin = async {
+        let log = nats.open().await?;
+        let from = first(&log, &args).await?;
+        Ok::<_, Error>((log, from))
+    };
+    let (log, from) = tokio::select! {
+        begun = begin => begun?,
+        _ = signals.next() => return Ok(Answer::Yes),
     };
     let filter = Filter::new(&args, config);
     let mut printer = Printer { format: args.output, has_header: false };
@@ -52,12 +54,29 @@ pub(crate) async fn run(args: TailArgs, config: &Config) -> Result<Answer, Error
     ended.map(|()| Answer::Yes)
 }
 
+/// Where a tail begins.
+async fn first(log: &JetStreamLog, args: &TailArgs) -> Result<Sequence, Error> {
+    Ok(match args.since.as_ref().map(|since| since.resolve(&Clock::now())).transpose()? {
+        None => Sequence::after(log.info().await?.tail()),
+        Some(Until::Sequence(sequence)) => sequence,
+        Some(Until::Time(moment)) => log.first_since(moment).await?,
+        Some(Until::Tail) => Sequence::FIRST,
+    })
+}
+
 /// Prints what comes, until something ends it.
 async fn follow(log: &JetStreamLog, mut from: Sequence, filter: &Filter, printer: &mut Printer) -> Result<(), Error> {
     let scope = filter.scope();
     let mut identity = None;
     loop {
-        let batch = log.read(from, &scope, Wait::ForMore).await?;
+        let batch = match log.read(from, &scope, Wait::ForMore).await {
+            Err(ReadError::Missing { log }) if identity.is_some() => {
+                return Err(Failure::diverged(format!(
+                    "there is no stream {log} any more: `decklog stream info` shows what the server has"
+                )));
+            }
+            batch => batch?,
+        };
         check(&mut identity, from, &batch)?;
         for gap in &batch.gaps {
             output::complain(&format!("warning: {gap}"));

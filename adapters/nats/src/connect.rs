@@ -160,7 +160,10 @@ impl Connection {
         // Addresses may have a password in them, and errors are shown.
         let servers = &shown(servers);
         let listener = signals.clone();
-        let options = options(&with_userinfo(login, &addresses))
+        let login = &with_userinfo(login, &addresses);
+        // The client writes addresses into its own log, as they are.
+        let addresses = addresses.iter().map(without_userinfo).collect::<Result<Vec<_>, _>>()?;
+        let options = options(login)
             .await?
             .name("decklog")
             .connection_timeout(CONNECT_TIMEOUT)
@@ -296,6 +299,15 @@ pub fn shown(servers: &str) -> String {
         _ => server.to_owned(),
     };
     servers.split(',').map(without).collect::<Vec<_>>().join(",")
+}
+
+fn without_userinfo(address: &ServerAddr) -> Result<ServerAddr, ConnectError> {
+    let text = address.clone().into_inner().to_string();
+    let bare = match (text.find("://").map(|at| at + 3), text.rfind('@')) {
+        (Some(start), Some(at)) if at >= start => format!("{}{}", &text[..start], &text[at + 1..]),
+        _ => return Ok(address.clone()),
+    };
+    bare.parse().map_err(|_| ConnectError::Address { text: shown(&text) })
 }
 
 /// The login with what the addresses say, unless it says something itself: the client does not look there.

@@ -67,6 +67,25 @@ pub(crate) async fn info(connection: &Connection, stream: &str) -> Result<Stream
     connection.ask(&format!("STREAM.INFO.{stream}"), &Value::Null).await
 }
 
+/// Everything that was taken out of a stream, in runs.
+pub(crate) async fn gaps(connection: &Connection, stream: &str) -> Result<Vec<Gap>, ApiError> {
+    let info: StreamInfo =
+        connection.ask(&format!("STREAM.INFO.{stream}"), &json!({ "deleted_details": true })).await?;
+    let mut gaps: Vec<Gap> = Vec::new();
+    let front = if info.has_limits() { GapCause::Limits } else { GapCause::Purged };
+    gaps.extend(info.state.first_seq.checked_sub(1).and_then(|last| gap(1, last, front)));
+    let cause = if info.drops_in_the_middle() { GapCause::Limits } else { GapCause::Deleted };
+    let mut deleted = info.state.deleted.unwrap_or_default();
+    deleted.sort_unstable();
+    for sequence in deleted {
+        match gaps.last_mut() {
+            Some(run) if run.cause == cause && run.last.get() + 1 == sequence => run.last = run.last.next(),
+            _ => gaps.extend(gap(sequence, sequence, cause)),
+        }
+    }
+    Ok(gaps)
+}
+
 /// Says why the records from `first` to before `end` are not there.
 pub(crate) async fn classify(
     connection: &Connection,

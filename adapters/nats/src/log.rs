@@ -13,7 +13,7 @@ use crate::alone;
 use crate::api::{ApiError, NO_MESSAGE};
 use crate::connect::Connection;
 use crate::cursor::{Broken, Chunk, Cursor, filter_of};
-use crate::info::{Missing, StreamInfo, classify, info};
+use crate::info::{Missing, StreamInfo, classify, gaps, info};
 use crate::publish::Publisher;
 
 /// Name of the stream, unless another one is named.
@@ -33,6 +33,9 @@ const LAG_LOOK: Duration = Duration::from_millis(20);
 
 /// After what time a chunk that must be there has got lost.
 const STALLED: Duration = Duration::from_secs(5);
+
+/// A duplicate window that attempts to send an event again may outlast.
+const SHORT_WINDOW: Duration = Duration::from_secs(60);
 
 /// How often a cursor may break at one place before the records are asked for one by one.
 const BREAKS: u32 = 2;
@@ -166,7 +169,10 @@ impl JetStreamLog {
         let mut away = Away::default();
         loop {
             match info(connection, stream).await.map_err(|error| error.into_read_error(stream)) {
-                Ok(_) => return Ok(Self::unchecked(connection, stream)),
+                Ok(info) => {
+                    warn_of_configuration(stream, &info);
+                    return Ok(Self::unchecked(connection, stream));
+                }
                 // A stream that just looks for a leader answers nobody.
                 Err(ReadError::Unavailable(error)) if away.since.elapsed() < PATIENCE => {
                     away.pause(stream, &*error).await;
@@ -199,6 +205,12 @@ impl JetStreamLog {
     /// The log cannot be asked.
     pub async fn first_since(&self, moment: jiff::Timestamp) -> Result<Sequence, ReadError> {
         let tail = self.info().await.map_err(|error| error.into_read_error(&self.stream))?.tail();
+        // Servers count in 64 bits of nanoseconds, and turn round what is beyond.
+        match i64::try_from(moment.as_nanosecond()) {
+            Ok(_) => {}
+            Err(_) if moment < jiff::Timestamp::UNIX_EPOCH => return Ok(Sequence::FIRST),
+            Err(_) => return Ok(Sequence::after(tail)),
+        }
         let what = format!("STREAM.MSG.GET.{}", self.stream);
         let asked = json!({ "start_time": moment.to_string(), "next_by_subj": ">" });
         match self.connection.ask::<Value>(&what, &asked).await {
@@ -206,6 +218,15 @@ impl JetStreamLog {
             Err(ApiError::NotFound { .. }) => Ok(Sequence::after(tail)),
             Err(error) => Err(error.into_read_error(&self.stream)),
         }
+    }
+
+    /// Which records were taken out of the log. Who reads one release cannot see whether they were of it.
+    ///
+    /// # Errors
+    /// The log cannot be asked.
+    pub async fn gaps(&self) -> Result<Vec<Gap>, ReadError> {
+        let gaps = gaps(&self.connection, &self.stream).await;
+        gaps.map_err(|error| error.into_read_error(&self.stream))
     }
 
     /// State and configuration of the stream.
@@ -386,6 +407,17 @@ impl JetStreamLog {
 impl fmt::Debug for JetStreamLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JetStreamLog").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}
+
+/// What an operator may have chosen, and should not have without knowing what it means.
+fn warn_of_configuration(stream: &str, info: &StreamInfo) {
+    let window = Duration::from_nanos(info.config["duplicate_window"].as_u64().unwrap_or_default());
+    if window < SHORT_WINDOW {
+        tracing::warn!(%stream, ?window, "Duplicate window is so short that an event which is sent again may be stored twice; `decklog stream init` widens it");
+    }
+    if info.config["no_ack"].as_bool().unwrap_or(false) {
+        tracing::warn!(%stream, "Stream acknowledges nothing: nobody is told whether an event is stored; `decklog stream init` changes it");
     }
 }
 

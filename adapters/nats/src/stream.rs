@@ -53,6 +53,14 @@ pub enum InitError {
         /// The streams that have them, as far as this login may know.
         streams: Vec<String>,
     },
+    /// The stream is there, and takes no subject of decklog: it is somebody else's.
+    #[error("the stream {stream} is there, and takes {subjects} and no subject of decklog: it was not touched")]
+    Foreign {
+        /// Its name.
+        stream: String,
+        /// Its subjects.
+        subjects: Value,
+    },
     /// The server refuses, does not answer, or this login may not.
     #[error(transparent)]
     Api(#[from] ApiError),
@@ -145,6 +153,9 @@ async fn attempt(connection: &Connection, stream: &str, replicas: Option<u64>) -
         },
         found => found?,
     };
+    if is_foreign(&found.config) {
+        return Err(InitError::Foreign { stream: stream.to_owned(), subjects: found.config["subjects"].clone() });
+    }
     let mut differences = compare(&found.config, &wanted, replicas);
     if !differences.iter().any(|difference| difference.remedy == Remedy::Change) {
         return Ok(Initialized { info: found, is_new: false, differences });
@@ -164,6 +175,13 @@ async fn attempt(connection: &Connection, stream: &str, replicas: Option<u64>) -
         }
     }
     Ok(Initialized { info, is_new: false, differences })
+}
+
+/// Whether a stream has subjects, and none of decklog's: some changes could never be taken back.
+fn is_foreign(config: &Value) -> bool {
+    let subjects: Vec<_> = config["subjects"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let is_ours = |subject: &&str| matches!(subject.split('.').next(), Some(PREFIX | "*" | ">"));
+    !subjects.is_empty() && !subjects.iter().any(is_ours)
 }
 
 /// Where a stream differs from what decklog wants, and what [`init`] would do about it.
