@@ -2,6 +2,7 @@
 
 pub mod binary;
 pub mod history;
+pub mod kube;
 pub mod model;
 pub mod nats;
 pub mod numbered;

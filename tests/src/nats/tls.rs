@@ -1,5 +1,6 @@
 //! Certificates for servers and clients on the loopback, made with `openssl` and gone with the test.
 
+use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -15,13 +16,19 @@ impl Certificates {
     /// Makes an authority with a certificate for a server at 127.0.0.1 and one for a client.
     #[must_use]
     pub fn make() -> Self {
-        let made = Self { folder: tempfile::tempdir().expect("a temporary folder can be made") };
+        Self::make_in(&env::temp_dir(), "/CN=client")
+    }
+
+    /// Makes them in a folder of their own inside of another, with the client named so.
+    #[must_use]
+    pub fn make_in(folder: &Path, client: &str) -> Self {
+        let made = Self { folder: tempfile::tempdir_in(folder).expect("a temporary folder can be made") };
         made.openssl("req -x509 -newkey ed25519 -nodes -days 2 -subj /CN=authority -keyout ca.key -out ca.pem");
-        for (name, usage) in [("server", "serverAuth"), ("client", "clientAuth")] {
-            let extensions = format!("subjectAltName=IP:127.0.0.1\nextendedKeyUsage={usage}\n");
+        for (name, subject, usage) in [("server", "/CN=server", "serverAuth"), ("client", client, "clientAuth")] {
+            let extensions = format!("subjectAltName=IP:127.0.0.1,DNS:localhost\nextendedKeyUsage={usage}\n");
             std::fs::write(made.path("extensions"), extensions).expect("the folder is ours");
             made.openssl(&format!(
-                "req -new -newkey ed25519 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"
+                "req -new -newkey ed25519 -nodes -subj {subject} -keyout {name}.key -out {name}.csr"
             ));
             made.openssl(&format!(
                 "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile extensions \
@@ -44,7 +51,8 @@ impl Certificates {
         format!("tls {{\ncert_file: {cert:?}\nkey_file: {key:?}\nca_file: {ca:?}\n{more}\n}}")
     }
 
-    fn openssl(&self, line: &str) {
+    /// Runs `openssl` among the files; the words of the line hold no spaces.
+    pub(crate) fn openssl(&self, line: &str) {
         let folder: &Path = self.folder.path();
         let mut command = Command::new("openssl");
         command.args(line.split_whitespace()).current_dir(folder).stdin(Stdio::null());
