@@ -163,7 +163,7 @@ impl ControlPlane {
     /// returns, and so is the API server if it is up.
     pub fn restart_etcd(&mut self) {
         self.etcd.respawn();
-        let ready = self.etcd.wait(|| true);
+        let ready = self.etcd.wait_to_listen();
         let ready = ready.and_then(|()| if self.api_server.is_up() { self.wait_until_ready() } else { Ok(()) });
         ready.unwrap_or_else(|log| panic!("etcd does not start again:\n{log}"));
     }
@@ -174,7 +174,7 @@ impl ControlPlane {
             let mut log = String::new();
             for _ in 0..ATTEMPTS {
                 let mut server = self.place.controller_manager();
-                match server.wait(|| true) {
+                match server.wait_to_listen() {
                     Ok(()) => return server,
                     Err(failed) => log = failed,
                 }
@@ -190,7 +190,7 @@ impl ControlPlane {
         let place = Place::make();
         let (etcd, api_server) = (place.etcd(), place.api_server());
         let mut plane = Self { controller_manager: OnceLock::new(), api_server, etcd, place };
-        plane.etcd.wait(|| true)?;
+        plane.etcd.wait_to_listen()?;
         plane.wait_until_ready()?;
         Ok(plane)
     }

@@ -1,6 +1,7 @@
 //! The folder of inventories: one YAML file for each release, whole or not at all, and none of others touched.
 
 use std::collections::HashSet;
+use std::fs::TryLockError;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -48,11 +49,17 @@ impl Claim {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let open = || std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = open().with_context(|| format!("cannot open {}", path.display()))?;
-        if file.try_lock().is_err() {
-            return Err(Failure::unreachable(format!(
-                "another `decklog project` writes {}: stop it, or name another --sink",
-                folder.display()
-            )));
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Failure::unreachable(format!(
+                    "another `decklog project` writes {}: stop it, or name another --sink",
+                    folder.display()
+                )));
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+            }
         }
         let mut owner = String::new();
         file.read_to_string(&mut owner).with_context(|| format!("cannot read {}", path.display()))?;

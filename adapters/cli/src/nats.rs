@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Error;
+use decklog_engine::checkpoint::CheckpointStore as _;
 use decklog_engine::log::ReadError;
 use decklog_nats::permissions::Role;
 use decklog_nats::{ApiError, Connection, Denial, JetStreamLog, Login, STREAM, shown};
+use decklog_sled::SledCheckpoints;
 
 use crate::args::NatsArgs;
 use crate::config::variable;
@@ -55,10 +57,14 @@ impl NatsLog {
 
     /// Opens the log for one that has a checkpoint, perhaps: a stream that has vanished under it is another thing than
     /// one that was never made.
-    pub(crate) async fn open_for_checkpoint(&self, checkpoint: &Path, is_there: bool) -> Result<JetStreamLog, Error> {
+    pub(crate) async fn open_for_checkpoint(
+        &self,
+        checkpoint: &Path,
+        store: &mut SledCheckpoints,
+    ) -> Result<JetStreamLog, Error> {
         let connection = self.connect().await?;
         match JetStreamLog::open(&connection, &self.stream).await {
-            Err(ReadError::Missing { log }) if is_there => Err(Failure::diverged(format!(
+            Err(ReadError::Missing { log }) if store.load().await?.is_some() => Err(Failure::diverged(format!(
                 "there is no stream {log} at {} any more, and a checkpoint that was made from it is in {}: nothing was \
                  changed; restore the stream from a backup, or remove the checkpoint to begin with a new one",
                 self.servers,

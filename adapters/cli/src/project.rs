@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Error};
-use decklog_engine::checkpoint::CheckpointStore as _;
 use decklog_nats::JetStreamLog;
 use decklog_projections::inventory::Inventories;
 use decklog_sled::SledCheckpoints;
@@ -63,10 +62,8 @@ pub(crate) async fn run(args: ProjectArgs, config: &Config) -> Result<Answer, Er
 async fn start(nats: &NatsLog, data: &Path, sink: &Path) -> Result<Engine<JetStreamLog>, Error> {
     let checkpoint: PathBuf = data.join(CHECKPOINT);
     std::fs::create_dir_all(data).with_context(|| format!("cannot create {}", data.display()))?;
-    let (checkpoints, set_aside) = SledCheckpoints::open(&checkpoint).await?;
-    let mut checkpoints = checkpoints;
-    let has_checkpoint = checkpoints.load().await?.is_some();
-    let log = Arc::new(nats.open_for_checkpoint(&checkpoint, has_checkpoint).await?);
+    let (mut checkpoints, set_aside) = SledCheckpoints::open(&checkpoint).await?;
+    let log = Arc::new(nats.open_for_checkpoint(&checkpoint, &mut checkpoints).await?);
     let claim = Claim::of(sink, &log.info().await?.id())?;
     let way_out = format!(
         "`decklog stream info --from {}` shows the stream; if it is the right one, remove {}, which is then built again \

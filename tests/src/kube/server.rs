@@ -46,8 +46,13 @@ impl Server {
         String::from_utf8_lossy(&fs::read(&self.log).expect("the folder is ours")).into_owned()
     }
 
-    /// Waits until it says that it listens, which is the proof that whoever answers is this server, and is ready. What
-    /// it has logged is the error if it ends instead.
+    /// Waits until it says that it listens, which is the proof that whoever answers is this server. What it has logged
+    /// is the error if it ends instead.
+    pub(super) fn wait_to_listen(&mut self) -> Result<(), String> {
+        self.wait(|| true)
+    }
+
+    /// Waits until it listens, and is ready besides.
     pub(super) fn wait(&mut self, is_ready: impl Fn() -> bool) -> Result<(), String> {
         let ready = poll(LIMIT, || {
             let has_ended = self.process.ended().is_some();
