@@ -4,36 +4,17 @@
 //! or no headers at all, and so no consumer ever gets beyond such a message. In answers of the API they are JSON, in which
 //! a server writes U+FFFD for what is not UTF-8: such a subject is none that an event belongs under.
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use decklog_engine::log::{READ_BYTES, Scope};
 use decklog_schemas::{Record, Sequence};
-use serde::Deserialize;
 use serde_json::json;
 
-use crate::api::ApiError;
 use crate::connect::Connection;
 use crate::cursor::{Broken, Chunk, filter_of};
 use crate::info::{Missing, StreamInfo, classify};
+use crate::stored::{Stored, stored};
 
 /// How many records are asked for before a consumer is tried again.
 const ALONE: usize = 1_000;
-
-/// The answer of `STREAM.MSG.GET`.
-#[derive(Deserialize)]
-struct Got {
-    message: Message,
-}
-
-#[derive(Deserialize)]
-struct Message {
-    seq: u64,
-    subject: String,
-    /// Base64.
-    #[serde(default)]
-    data: String,
-    time: String,
-}
 
 /// Reads some records from a place on, up to the tail that `info` tells of or beyond.
 pub(crate) async fn read(
@@ -44,15 +25,10 @@ pub(crate) async fn read(
     scope: &Scope,
 ) -> Result<Chunk, Broken> {
     let filter = Some(filter_of(scope)).filter(|filter| !filter.is_empty()).unwrap_or_else(|| ">".to_owned());
-    let what = format!("STREAM.MSG.GET.{stream}");
     let (mut chunk, mut next) = (Chunk::default(), from);
     while !chunk.is_end && chunk.records.len() < ALONE && chunk.records.size() < READ_BYTES {
         let asked = json!({ "seq": next.get(), "next_by_subj": filter });
-        let found = match connection.ask::<Got>(&what, &asked).await {
-            Ok(Got { message }) => Some(message),
-            Err(ApiError::NotFound { .. }) => None,
-            Err(error) => return Err(Missing::Api(error).into()),
-        };
+        let found = stored(connection, stream, &asked).await.map_err(Missing::Api)?;
         chunk.is_end = found.is_none();
         let place = match &found {
             Some(message) => Sequence::new(message.seq).ok_or_else(|| unreadable("a message has no sequence"))?,
@@ -63,7 +39,7 @@ pub(crate) async fn read(
         }
         next = place;
         if let Some(message) = found {
-            chunk.records.push(&record(place, message)?);
+            chunk.records.push(&record(place, &message)?);
             next = place.next();
         }
     }
@@ -71,10 +47,10 @@ pub(crate) async fn read(
     Ok(chunk)
 }
 
-fn record(sequence: Sequence, message: Message) -> Result<Record<'static>, Broken> {
-    let bytes = BASE64_STANDARD.decode(message.data).map_err(|error| unreadable(&error.to_string()))?;
+fn record(sequence: Sequence, message: &Stored) -> Result<Record<'static>, Broken> {
+    let bytes = message.bytes().map_err(|error| unreadable(&error.to_string()))?;
     let recorded = message.time.parse().map_err(|_| unreadable("a message has no time"))?;
-    Ok(Record { sequence, recorded, subject: message.subject.into(), bytes: bytes.into() })
+    Ok(Record { sequence, recorded, subject: message.subject.clone().into(), bytes: bytes.into() })
 }
 
 fn unreadable(problem: &str) -> Broken {

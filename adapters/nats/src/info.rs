@@ -69,21 +69,7 @@ pub(crate) async fn info(connection: &Connection, stream: &str) -> Result<Stream
 
 /// Everything that was taken out of a stream, in runs.
 pub(crate) async fn gaps(connection: &Connection, stream: &str) -> Result<Vec<Gap>, ApiError> {
-    let info: StreamInfo =
-        connection.ask(&format!("STREAM.INFO.{stream}"), &json!({ "deleted_details": true })).await?;
-    let mut gaps: Vec<Gap> = Vec::new();
-    let front = if info.has_limits() { GapCause::Limits } else { GapCause::Purged };
-    gaps.extend(info.state.first_seq.checked_sub(1).and_then(|last| gap(1, last, front)));
-    let cause = if info.drops_in_the_middle() { GapCause::Limits } else { GapCause::Deleted };
-    let mut deleted = info.state.deleted.unwrap_or_default();
-    deleted.sort_unstable();
-    for sequence in deleted {
-        match gaps.last_mut() {
-            Some(run) if run.cause == cause && run.last.get() + 1 == sequence => run.last = run.last.next(),
-            _ => gaps.extend(gap(sequence, sequence, cause)),
-        }
-    }
-    Ok(gaps)
+    Ok(detailed(connection, stream).await?.gaps())
 }
 
 /// Says why the records from `first` to before `end` are not there.
@@ -94,38 +80,33 @@ pub(crate) async fn classify(
     first: Sequence,
     end: Sequence,
 ) -> Result<Vec<Gap>, Missing> {
-    let info: StreamInfo =
-        connection.ask(&format!("STREAM.INFO.{stream}"), &json!({ "deleted_details": true })).await?;
+    let info = detailed(connection, stream).await?;
     if info.id() != *log {
         return Err(Missing::OtherLog { was: log.clone(), is: info.id() });
     }
-    let mut gaps = Vec::new();
-    let (mut first, end) = (first.get(), end.get());
-    if first < info.state.first_seq {
-        let last = (info.state.first_seq - 1).min(end - 1);
-        gaps.extend(gap(first, last, if info.has_limits() { GapCause::Limits } else { GapCause::Purged }));
-        first = last + 1;
-    }
-    // Limits that drop records in the middle leave the same traces as somebody who deletes them.
-    let cause = if info.drops_in_the_middle() { GapCause::Limits } else { GapCause::Deleted };
-    let mut deleted = info.state.deleted.unwrap_or_default();
-    deleted.sort_unstable();
-    if let Some(last) = end.checked_sub(1).filter(|last| *last >= first) {
-        if let Some(there) = (first..=last).find(|sequence| deleted.binary_search(sequence).is_err()) {
-            let (first, last) = (place(there), place(last));
-            return Err(Missing::Lost { first, last });
+    let (mut found, mut next) = (Vec::new(), first);
+    for Gap { first, last, cause } in info.gaps() {
+        if last < next || first > next || next >= end {
+            continue;
         }
-        gaps.extend(gap(first, last, cause));
+        let last = last.min(before(end));
+        found.push(Gap { first: next, last, cause });
+        next = last.next();
     }
-    Ok(gaps)
+    if next < end { Err(Missing::Lost { first: next, last: before(end) }) } else { Ok(found) }
+}
+
+/// The state with each sequence that was deleted.
+async fn detailed(connection: &Connection, stream: &str) -> Result<StreamInfo, ApiError> {
+    connection.ask(&format!("STREAM.INFO.{stream}"), &json!({ "deleted_details": true })).await
+}
+
+fn before(end: Sequence) -> Sequence {
+    Sequence::new(end.get() - 1).unwrap_or(Sequence::FIRST)
 }
 
 fn gap(first: u64, last: u64, cause: GapCause) -> Option<Gap> {
     Some(Gap { first: Sequence::new(first)?, last: Sequence::new(last)?, cause })
-}
-
-fn place(number: u64) -> Sequence {
-    Sequence::new(number).unwrap_or(Sequence::FIRST)
 }
 
 impl StreamInfo {
@@ -140,6 +121,24 @@ impl StreamInfo {
     #[must_use]
     pub fn tail(&self) -> Option<Sequence> {
         Sequence::new(self.state.last_seq)
+    }
+
+    /// What was taken out, in runs, ascending: in front of the first record, and as far as it was asked for behind it.
+    fn gaps(&self) -> Vec<Gap> {
+        let mut gaps: Vec<Gap> = Vec::new();
+        let front = if self.has_limits() { GapCause::Limits } else { GapCause::Purged };
+        gaps.extend(self.state.first_seq.checked_sub(1).and_then(|last| gap(1, last, front)));
+        // Limits that drop records in the middle leave the same traces as somebody who deletes them.
+        let cause = if self.drops_in_the_middle() { GapCause::Limits } else { GapCause::Deleted };
+        let mut deleted = self.state.deleted.clone().unwrap_or_default();
+        deleted.sort_unstable();
+        for sequence in deleted {
+            match gaps.last_mut() {
+                Some(run) if run.cause == cause && run.last.get() + 1 == sequence => run.last = run.last.next(),
+                _ => gaps.extend(gap(sequence, sequence, cause)),
+            }
+        }
+        gaps
     }
 
     /// Whether the stream drops records by itself that are not its oldest ones.

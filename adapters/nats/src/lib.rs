@@ -10,6 +10,7 @@ mod log;
 pub mod permissions;
 mod publish;
 mod readback;
+mod stored;
 pub mod stream;
 mod subjects;
 mod writer;

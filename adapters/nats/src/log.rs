@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use decklog_engine::log::{AppendError, Appended, Batch, Gap, Log, LogId, NewEvent, ReadError, Scope, Wait};
 use decklog_schemas::Sequence;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::alone;
-use crate::api::{ApiError, NO_MESSAGE};
+use crate::api::ApiError;
 use crate::connect::Connection;
 use crate::cursor::{Broken, Chunk, Cursor, filter_of};
 use crate::info::{Missing, StreamInfo, classify, gaps, info};
 use crate::publish::Publisher;
+use crate::stored::stored;
 
 /// Name of the stream, unless another one is named.
 pub const STREAM: &str = "DECKLOG";
@@ -29,7 +30,7 @@ const IDLE_CHECK: Duration = Duration::from_secs(5);
 const CATCH_UP: Duration = Duration::from_secs(10);
 
 /// How often is looked whether it still lags.
-const LAG_LOOK: Duration = Duration::from_millis(20);
+const LAG_LOOK: Duration = Duration::from_millis(100);
 
 /// After what time a chunk that must be there has got lost.
 const STALLED: Duration = Duration::from_secs(5);
@@ -211,13 +212,10 @@ impl JetStreamLog {
             Err(_) if moment < jiff::Timestamp::UNIX_EPOCH => return Ok(Sequence::FIRST),
             Err(_) => return Ok(Sequence::after(tail)),
         }
-        let what = format!("STREAM.MSG.GET.{}", self.stream);
         let asked = json!({ "start_time": moment.to_string(), "next_by_subj": ">" });
-        match self.connection.ask::<Value>(&what, &asked).await {
-            Ok(found) => Ok(found["message"]["seq"].as_u64().and_then(Sequence::new).unwrap_or(Sequence::after(tail))),
-            Err(ApiError::NotFound { .. }) => Ok(Sequence::after(tail)),
-            Err(error) => Err(error.into_read_error(&self.stream)),
-        }
+        let found = stored(&self.connection, &self.stream, &asked).await;
+        let found = found.map_err(|error| error.into_read_error(&self.stream))?;
+        Ok(found.and_then(|found| Sequence::new(found.seq)).unwrap_or(Sequence::after(tail)))
     }
 
     /// Which records were taken out of the log. Who reads one release cannot see whether they were of it.
@@ -345,12 +343,10 @@ impl JetStreamLog {
             Scope::Release(_) => filter_of(scope),
         };
         let asked = json!({ "seq": next.get(), "next_by_subj": filter });
-        match self.connection.ask::<Value>(&format!("STREAM.MSG.GET.{}", self.stream), &asked).await {
-            Ok(found) if found["message"]["seq"].as_u64().and_then(Sequence::new) <= info.tail() => {
-                return Ok(End::More);
-            }
+        match stored(&self.connection, &self.stream, &asked).await {
+            Ok(Some(found)) if Sequence::new(found.seq) <= info.tail() => return Ok(End::More),
             // Whoever may not ask believes the consumer.
-            Ok(_) | Err(ApiError::NotFound { code: NO_MESSAGE, .. } | ApiError::Denied(_)) => {}
+            Ok(_) | Err(ApiError::Denied(_)) => {}
             Err(error) => return Err(self.trouble(error)),
         }
         if *scope != Scope::All {

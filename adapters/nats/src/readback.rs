@@ -3,21 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use decklog_engine::log::{Appended, ExpectedTail};
 use decklog_schemas::Sequence;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::{ApiError, NO_MESSAGE};
-use crate::connect::Connection;
+use crate::api::ApiError;
+use crate::connect::{Connection, Denial};
+use crate::stored::{Stored, request, stored};
 
 /// Asks the leader of the stream, for a replica may not have heard of the event yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Readback {
     connection: Connection,
-    subject: Arc<str>,
+    stream: Arc<str>,
     /// Whether this login may read messages. Writers need not be allowed to.
     is_allowed: Arc<AtomicBool>,
 }
@@ -38,27 +36,9 @@ pub(crate) enum Resolved {
     SendAgain(String),
 }
 
-/// A message as `STREAM.MSG.GET` returns it.
-#[derive(Deserialize)]
-struct Got {
-    message: Message,
-}
-
-#[derive(Deserialize)]
-struct Message {
-    seq: u64,
-    /// Base64 of the headers.
-    #[serde(default)]
-    hdrs: String,
-}
-
-/// The header of the id.
-const ID: &str = "nats-msg-id:";
-
 impl Readback {
     pub(crate) fn new(connection: Connection, stream: &str) -> Self {
-        let subject = format!("STREAM.MSG.GET.{stream}").into();
-        Self { connection, subject, is_allowed: Arc::new(AtomicBool::new(true)) }
+        Self { connection, stream: stream.into(), is_allowed: Arc::new(AtomicBool::new(true)) }
     }
 
     /// The server says that it has the id of an event, at a place. It remembers ids also of messages that are deleted.
@@ -125,31 +105,14 @@ impl Readback {
         })
     }
 
-    async fn get(&self, what: &Value) -> Result<Option<Message>, ApiError> {
+    async fn get(&self, which: &Value) -> Result<Option<Stored>, ApiError> {
         if !self.is_allowed.load(Ordering::Relaxed) {
-            return Err(ApiError::Denied(crate::Denial { verb: "publish to", subject: self.subject.to_string() }));
+            return Err(ApiError::Denied(Denial { verb: "publish to", subject: request(&self.stream) }));
         }
-        match self.connection.ask::<Got>(&self.subject, what).await {
-            Ok(got) => Ok(Some(got.message)),
-            // A stream that is not found says nothing of a message.
-            Err(ApiError::NotFound { code: NO_MESSAGE, .. }) => Ok(None),
-            Err(error) => {
-                if matches!(error, ApiError::Denied(_)) {
-                    self.is_allowed.store(false, Ordering::Relaxed);
-                }
-                Err(error)
-            }
+        let found = stored(&self.connection, &self.stream, which).await;
+        if matches!(found, Err(ApiError::Denied(_))) {
+            self.is_allowed.store(false, Ordering::Relaxed);
         }
-    }
-}
-
-impl Message {
-    /// The `Nats-Msg-Id` header.
-    fn id(&self) -> Option<String> {
-        let headers = BASE64_STANDARD.decode(&self.hdrs).ok()?;
-        let headers = String::from_utf8(headers).ok()?;
-        let is_id = |line: &&str| line.get(..ID.len()).is_some_and(|name| name.eq_ignore_ascii_case(ID));
-        let line = headers.lines().find(is_id)?;
-        Some(line[ID.len()..].trim().to_owned())
+        found
     }
 }
