@@ -14,7 +14,7 @@ use decklog_engine::replay::{Until, replay};
 use decklog_nats::{Connection, JetStreamLog, Login, STREAM, Writer, stream};
 use decklog_projections::inventory::Inventories;
 use decklog_schemas::data::{AppliedItem, ItemApplied};
-use decklog_schemas::{Draft, Envelope, Name, ReleaseKey, Sequence, Text};
+use decklog_schemas::{Draft, Envelope, Name, ReleaseKey, Sequence, Text, subject};
 use decklog_tests::nats::{NatsServer, api};
 use decklog_tests::pairs::{Bench, Clock, Cost, Figure, cpu_time};
 use decklog_tests::workload::{Shape, Workload};
@@ -76,19 +76,24 @@ fn read(bench: &mut Bench, place: &Place, events: usize) {
     let bounds = Some([0.85, 1.0]);
     let name = "read and count, against a bare pull consumer, batch 5,000, no acks";
     let figure = Figure { name, events, clock: Clock::Wall, bounds };
-    bench.compare(figure, || place.pull_bare(events), || place.count(events));
+    bench.compare(figure, || place.pull_bare("", events), || place.count(events));
     let bounds = Some([0.5, 0.7]);
     let name = "full replay into the fold, against the same";
     let figure = Figure { name, events, clock: Clock::Wall, bounds };
-    bench.compare(figure, || place.pull_bare(events), || place.replay(&Scope::All, events));
+    bench.compare(figure, || place.pull_bare("", events), || place.replay(&Scope::All, events));
 }
 
 fn question(bench: &mut Bench, place: &Place, events: usize) {
-    let scope = Scope::Release(ReleaseKey::new("default", "team-7", "service-7"));
+    let key = ReleaseKey::new("default", "team-7", "service-7");
+    let scope = Scope::Release(key.clone());
     let bounds = Some([5.0, f64::INFINITY]);
     let name = "one release by its subjects, without local state, against a full replay";
     let figure = Figure { name, events, clock: Clock::Wall, bounds };
     bench.compare(figure, || place.replay(&Scope::All, events), || place.replay(&scope, 1));
+    let (filter, of_it) = (format!("{}.release.{}.>", subject::PREFIX, key.tokens()), place.count_of(&scope));
+    let name = "one release by its subjects, against a bare pull consumer with the same filter";
+    let figure = Figure { name, events, clock: Clock::Wall, bounds: Some([0.85, 1.0]) };
+    bench.compare(figure, || place.pull_bare(&filter, of_it), || place.replay(&scope, of_it));
 }
 
 // === impl Place ===
@@ -136,7 +141,7 @@ impl Place {
             let mut bytes = Vec::new();
             draft.write_msgpack(&mut bytes);
             let envelope = Envelope::decode(&bytes).expect("it is an event");
-            let subject = decklog_schemas::subject::place(&envelope).expect("it has a place");
+            let subject = subject::place(&envelope).expect("it has a place");
             drop(envelope);
             Message { subject, bytes }
         };
@@ -240,13 +245,15 @@ impl Place {
         std::thread::sleep(Duration::from_secs(1));
     }
 
-    fn pull_bare(&self, events: usize) -> Cost {
+    /// Reads so many messages of a subject, or of all if it is empty.
+    fn pull_bare(&self, subject: &str, events: usize) -> Cost {
         self.runtime.block_on(async {
             let context = jetstream::new(self.client().await);
             let clock = timed_async(async {
                 let config = pull::Config {
                     deliver_policy: DeliverPolicy::All,
                     ack_policy: AckPolicy::None,
+                    filter_subject: subject.to_owned(),
                     ..pull::Config::default()
                 };
                 let consumer = context.create_consumer_on_stream(config, STREAM).await.expect("it can be made");
@@ -258,6 +265,15 @@ impl Place {
                 }
             });
             clock.await
+        })
+    }
+
+    /// How many records a scope has.
+    fn count_of(&self, scope: &Scope) -> usize {
+        self.runtime.block_on(async {
+            let mut state = Inventories::default();
+            let replayed = replay(&self.log().await, scope, Until::Tail, &mut state).await;
+            usize::try_from(replayed.expect("the log can be read").records).expect("it fits into memory")
         })
     }
 
