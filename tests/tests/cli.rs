@@ -79,6 +79,94 @@ fn nothing_there_is_exit_1_and_nothing_on_stdout() {
 }
 
 #[test]
+fn nothing_is_a_list_without_items_for_programs() {
+    let place = Place::new();
+    place.write("empty.jsonl", "");
+    let list = serde_json::json!({ "apiVersion": "v1", "kind": "List", "items": [] });
+    let none = serde_json::json!({ "counts": {}, "omitted": 0, "entries": [] });
+    for (line, expected) in [
+        ("at --from empty.jsonl -A", &list),
+        ("at --from one.jsonl -n other", &list),
+        ("timeline --from one.jsonl -n shop other", &Value::Array(Vec::new())),
+        ("quarantine ls --from one.jsonl", &none),
+    ] {
+        for format in ["json", "yaml"] {
+            let output = place.run(&format!("{line} -o {format}"));
+            let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            let value: Value = serde_saphyr::from_str(&stdout).expect("JSON is YAML");
+            assert_eq!((output.status.code(), &value), (Some(1), expected), "decklog {line} -o {format}: {stderr}");
+            assert!(format == "yaml" || serde_json::from_str::<Value>(&stdout).is_ok(), "{stdout}");
+            assert!(stderr.starts_with("There is no"), "decklog {line} -o {format}: {stderr}");
+        }
+    }
+    // One release is an object, and there is none.
+    place.check("at --from one.jsonl -n shop other -o json", 1, "", "There is no inventory of release shop/other");
+}
+
+#[test]
+fn a_log_level_that_is_none_is_exit_2_and_mutes_nothing() {
+    let place = Place::new();
+    let emit = |level: &str| {
+        let mut command = binary::command(["emit", "--to", "log", "one.jsonl"]);
+        let output = command.current_dir(place.folder.path()).env("DECKLOG_LOG_LEVEL", level).output();
+        let output = output.expect("decklog can be started");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for level in ["zzz", "info,zzz", "async_nats=loud", "=info", ",", "info;debug", "[=info"] {
+        let (code, stderr) = emit(level);
+        assert_eq!(code, Some(2), "{level}: {stderr}");
+        let expected =
+            "and must be one of off, error, warn, info, debug, trace, or a list such as info,async_nats=warn";
+        assert!(stderr.starts_with(&format!("error: DECKLOG_LOG_LEVEL is {level:?}, {expected}")), "{stderr}");
+    }
+    assert!(!place.path("log").exists(), "what cannot be done touches no log");
+    for (level, is_told) in [
+        ("debug", true),
+        ("INFO", true),
+        ("info,async_nats=warn", true),
+        ("warn, decklog_cli=info", true),
+        ("info,decklog_cli=warn", false),
+        ("error", false),
+        ("off", false),
+        ("", false),
+    ] {
+        let (code, stderr) = emit(level);
+        assert_eq!(code, Some(0), "{level}: {stderr}");
+        assert_eq!(stderr.contains("INFO decklog_cli"), is_told, "{level}: {stderr}");
+    }
+}
+
+#[test]
+fn what_a_killed_process_left_half_written_goes_and_nothing_else() {
+    let place = Place::new();
+    let folder = place.path("data/inventory/default/shop");
+    std::fs::create_dir_all(&folder).expect("writable");
+    let begin = "apiVersion: core.convoy.kumodo.io/v1alpha1\nkind: ReleaseInventory\n";
+    let gone = [(".aB3xY9.new", begin), (".aB3xY8.new", "apiVersion: core"), (".aB3xY7.new", "")];
+    let kept = [
+        (".aB3xY6.new", "apiVersion: v1\nkind: ConfigMap\n"),
+        (".aB3x-6.new", begin),
+        (".notes.new", begin),
+        ("aB3xY9.new", begin),
+        (".aB3xY9.old", begin),
+    ];
+    for (name, text) in gone.iter().chain(&kept) {
+        std::fs::write(folder.join(name), text).expect("writable");
+    }
+    std::fs::write(place.path("data/.aB3xY9.new"), begin).expect("writable");
+    let mut up = Up::start(&place.path("data"));
+    place.check("emit --to data one.jsonl", 0, "line 1: stored at 1, folded\n", "");
+    assert_eq!(up.stop("TERM").0, Some(0));
+    let mut there: Vec<_> = std::fs::read_dir(&folder).expect("it is there").flatten().collect();
+    there.sort_by_key(std::fs::DirEntry::file_name);
+    let there: Vec<_> = there.iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let mut expected: Vec<_> = kept.iter().map(|(name, _)| *name).chain(["checkout.yaml"]).collect();
+    expected.sort_unstable();
+    assert_eq!(there, expected);
+    assert!(place.path("data/.aB3xY9.new").exists(), "outside of the folder of inventories nothing is removed");
+}
+
+#[test]
 fn usage_is_exit_2_and_names_the_way_out() {
     let place = Place::new();
     for (line, way_out) in [

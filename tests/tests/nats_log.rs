@@ -40,12 +40,12 @@ fn accounts() -> String {
 
 async fn suite_on(servers: String, replicas: u64) {
     let used = Arc::new(AtomicUsize::new(0));
-    log_suite(|| {
+    let suite = log_suite(|| {
         let number = used.fetch_add(1, Ordering::Relaxed);
         assert!(number < ACCOUNTS, "the suite has more fixtures than there are accounts");
         Account { servers: servers.clone(), number, replicas, connection: None }
-    })
-    .await;
+    });
+    Box::pin(suite).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

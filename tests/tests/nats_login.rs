@@ -76,13 +76,9 @@ fn a_server_with_a_certificate_of_ones_own_authority_is_reached_with_that_author
         assert!(text(&refused.stderr).contains("certificate"), "{}", text(&refused.stderr));
     }
     // Another authority does not vouch for it.
-    let other = Certificates::make().path("ca.pem");
-    check(&run(&format!("stream info --tlsca {} --from", shown(&other)), &tls), 4, "certificate");
-    check(
-        &run("stream info --tlsca missing.pem --from", &tls),
-        4,
-        "cannot read the certificate authority in missing.pem",
-    );
+    let others = Certificates::make();
+    let other = run(&format!("stream info --tlsca {} --from", shown(&others.path("ca.pem"))), &tls);
+    check(&other, 4, &format!("cannot reach a NATS server at {tls}: "));
 }
 
 #[test]
@@ -107,6 +103,49 @@ fn a_server_that_asks_for_a_certificate_is_given_one() {
 }
 
 #[test]
+fn a_file_that_cannot_be_used_is_named_with_its_flag() {
+    let (certificates, others) = (Certificates::make(), Certificates::make());
+    let home = Home::new();
+    let broken = home.write("broken", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    let [missing, broken] = [home.folder.path().join("missing"), broken].map(|path| shown(&path).to_owned());
+    let [cert, key] = ["client.pem", "client.key"].map(|name| shown(&certificates.path(name)).to_owned());
+    let other = shown(&others.path("client.key")).to_owned();
+    let check_flag = |line: &str, flag: &str, file: &str| {
+        let output = home.run(&format!("stream info --from nats://127.0.0.1:1 {line}"), &[]);
+        check(&output, 2, &format!(" in {file}, which {flag}, its variable or the NATS context names: "));
+    };
+    for file in [&missing, &broken] {
+        for flag in ["--creds", "--nkey", "--tlsca"] {
+            check_flag(&format!("{flag} {file}"), flag, file);
+        }
+        check_flag(&format!("--tlscert {file} --tlskey {key}"), "--tlscert", file);
+        check_flag(&format!("--tlscert {cert} --tlskey {file}"), "--tlskey", file);
+    }
+    check_flag(&format!("--tlscert {cert} --tlskey {other}"), "--tlskey", &other);
+    // Other places from which a file is named.
+    let output = home.run("stream info --from nats://127.0.0.1:1", &[("DECKLOG_CREDS", &missing)]);
+    check(&output, 2, &format!("cannot use the credentials in {missing}, which --creds"));
+    home.context("prod", &json!({ "url": "nats://127.0.0.1:1", "nkey": broken }));
+    check(
+        &home.run("at -A --nats-context prod", &[]),
+        2,
+        &format!("cannot use the nkey seed in {broken}, which --nkey"),
+    );
+}
+
+#[test]
+fn logins_in_addresses_are_decoded() {
+    let users = r#"authorization { users: [ { user: "ada@corp", password: "p:w/100%" } ] }"#;
+    let server = NatsServer::builder().conf(users).start();
+    check(&run("stream init --to", &server.url_of("ada%40corp", "p%3Aw%2F100%25")), 0, "");
+    check(&run("stream info --from", &server.url_of("ada@corp", "p%3aw%2f100%")), 0, "");
+    check(&run("stream info --from", &server.url_of("ada%2540corp", "p%3Aw%2F100%25")), 4, "refuses the login");
+    let server = NatsServer::builder().conf(r#"authorization { token: "s3cr:t/" }"#).start();
+    let url = server.url().replace("://", "://s3cr%3At%2F@");
+    check(&run("stream init --to", &url), 0, "");
+}
+
+#[test]
 fn an_nkey_logs_in() {
     let (user, stranger) = (KeyUser::nkey(), KeyUser::nkey());
     let server = NatsServer::builder().conf(user.conf()).start();
@@ -114,7 +153,6 @@ fn an_nkey_logs_in() {
     check(&run(&format!("stream init --nkey {} --to", shown(user.file())), &url), 0, "");
     let refused = run(&format!("stream info --nkey {} --from", shown(stranger.file())), &url);
     check(&refused, 4, &format!("the NATS server at {url} refuses the login: check --creds, --nkey, --user and"));
-    check(&run("stream info --nkey missing.nk --from", &url), 4, "cannot read the nkey seed in missing.nk");
 }
 
 #[test]
@@ -206,7 +244,8 @@ fn an_inbox_of_ones_own_and_a_domain_are_taken_from_the_context() {
     assert!(text(&report.stdout).contains("$JS.hub.API.STREAM.INFO.DECKLOG"), "{}", text(&report.stdout));
     context["jetstream_domain"] = json!("elsewhere");
     home.context("prod", &context);
-    check(&home.run("stream info --nats-context prod", &[]), 4, "JetStream does not answer STREAM.INFO.DECKLOG");
+    check(&home.run("stream info --nats-context prod", &[]), 4, "JetStream is not enabled in the domain \"elsewhere\"");
+    check(&home.run("at -A --nats-context prod", &[]), 4, "check jetstream_domain of the NATS context");
 }
 
 #[test]

@@ -12,6 +12,35 @@ fn programs() -> Vec<String> {
     blocks.map(|block| block.split("```").next().unwrap_or_default().to_owned()).collect()
 }
 
+/// A writer that writes one event after the other, whatever became of the one before.
+const THREE: &str = r#"
+async def three(server):
+    connection = await nats.connect(server)
+    writer = Writer(connection, "python-writer")
+    for length in (1, 3000, 1):
+        data = {"item": {"group": "apps", "version": "v1", "kind": "K", "namespace": "shop", "name": "n" * length}, "renderRef": "r1"}
+        print(await writer.say("shop", "checkout", "release-inventory", "ItemApplied", data))
+    await connection.close()
+
+asyncio.run(three(sys.argv[1]))
+"#;
+
+#[test]
+fn the_writer_of_the_documentation_says_what_a_full_stream_refuses_and_goes_on() {
+    let programs = programs();
+    let (writer, _) = programs[0].split_once("if __name__").expect("it can be imported");
+    let server = NatsServer::start();
+    let servers = server.url();
+    let mut config = api::init(&servers, 1).config;
+    config["max_bytes"] = 2_000.into();
+    api::order(&servers, "STREAM.UPDATE.DECKLOG", &config);
+    let said = python::stdout(&format!("{writer}{THREE}"), &[&servers]);
+    assert_eq!(said, "1\nrefused: maximum bytes exceeded\n2\n");
+    let timeline = binary::stdout(["timeline", "--from", &servers, "-n", "shop", "checkout", "-o", "json"]);
+    let entries: Vec<Value> = serde_json::from_str(&timeline).expect("timelines are JSON");
+    assert!(entries.len() == 2 && entries.iter().all(|entry| entry["outcome"] == "folded"), "{timeline}");
+}
+
 #[test]
 fn the_writer_and_the_reader_of_the_documentation_work() {
     let [writer, reader] = &programs()[..] else { panic!("the page has a writer and a reader") };

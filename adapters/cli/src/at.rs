@@ -42,6 +42,10 @@ pub(crate) async fn run(args: AtArgs, config: &Config) -> Result<Answer, Error> 
     }
     if view.releases.is_empty() {
         output::complain(&nothing(&selection, &view, until));
+        // A program reads a list without items; of one release that is not there, there is nothing to be read.
+        if format != Format::Table && !matches!(selection, Selection::Release(_)) {
+            output::print(&render(&view, &selection, format)?)?;
+        }
         return Ok(Answer::Nothing);
     }
     for release in &view.releases {

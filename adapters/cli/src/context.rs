@@ -69,7 +69,7 @@ fn read(name: &str) -> Result<Context, Error> {
 }
 
 /// An error with its sources, in one line.
-fn spelled_out(error: &dyn std::error::Error) -> String {
+pub(crate) fn spelled_out(error: &dyn std::error::Error) -> String {
     let sources = std::iter::successors(error.source(), |error| error.source());
     sources.fold(error.to_string(), |text, source| format!("{text}: {source}"))
 }

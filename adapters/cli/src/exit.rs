@@ -10,10 +10,11 @@ use clap::Parser;
 use decklog_engine::driver::DriveError;
 use decklog_engine::log::ReadError;
 use decklog_engine::service::ServiceError;
+use tracing_subscriber::EnvFilter;
 
 use crate::args::{Cli, Command};
-use crate::config::Config;
-use crate::nats::way_out_of_denial;
+use crate::config::{Config, variable};
+use crate::nats::way_out;
 use crate::{at, context, demo, documents, emit, output, project, quarantine, stream, tail, timeline, up};
 
 /// What a command ends with if it does not fail.
@@ -44,6 +45,12 @@ pub(crate) enum Code {
     Bug = 70,
 }
 
+/// The variable that says how much is told on standard error.
+const LOG_LEVEL: &str = "DECKLOG_LOG_LEVEL";
+
+/// What it may say.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
 /// Reads the command line, runs the command, and says how it went.
 pub fn run() -> ExitCode {
     // A panic is told where it ends the process. sled's are caught, and told as what they mean: damaged files.
@@ -56,7 +63,7 @@ pub fn run() -> ExitCode {
         let mut cli = Cli::parse();
         let config = Config::load(cli.config.as_deref())?;
         context::complete(&mut cli.command, &config)?;
-        tracing_to_stderr(&cli.command);
+        tracing_to_stderr(&cli.command)?;
         let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let answer = threads.block_on(dispatch(cli.command, &config));
         // A thread may still wait for input that nobody needs any more.
@@ -74,7 +81,7 @@ pub fn run() -> ExitCode {
         Ok(Ok(Answer::Refused)) => ExitCode::from(Code::Refused as u8),
         Ok(Err(error)) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
-            let way_out = way_out_of_denial(&error).map_or_else(String::new, |way_out| format!("; {way_out}"));
+            let way_out = way_out(&error).map_or_else(String::new, |way_out| format!("; {way_out}"));
             output::complain(&format!("error: {}{way_out}", chain(&error)));
             ExitCode::from(code_of(&error) as u8)
         }
@@ -100,14 +107,36 @@ async fn dispatch(command: Command, config: &Config) -> Result<Answer, Error> {
 
 /// What goes on is told on standard error: by a server all of it, by other commands only what is wrong, unless
 /// `DECKLOG_LOG_LEVEL` says otherwise.
-fn tracing_to_stderr(command: &Command) {
+fn tracing_to_stderr(command: &Command) -> Result<(), Error> {
     // The client of NATS tells of each attempt to connect; what matters of it is told by the log.
     let is_server = matches!(command, Command::Up(_) | Command::Project(_));
     let usual = if is_server { "info,async_nats=warn" } else { "warn,async_nats=off" };
-    let level = std::env::var("DECKLOG_LOG_LEVEL").unwrap_or_else(|_| usual.to_owned());
-    let filter = tracing_subscriber::EnvFilter::builder().parse_lossy(level);
+    let level = variable(LOG_LEVEL).unwrap_or_else(|| usual.to_owned());
+    let filter = filter(&level).ok_or_else(|| {
+        Failure::usage(format!(
+            "{LOG_LEVEL} is {level:?}, and must be one of {}, or a list such as info,async_nats=warn",
+            LEVELS.join(", ")
+        ))
+    })?;
     let is_terminal = io::IsTerminal::is_terminal(&io::stderr()) && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(is_terminal).init();
+    Ok(())
+}
+
+/// Reads LEVEL or TARGET=LEVEL, or several with commas between. The library takes a word that is no level for a target,
+/// of which all is told, and of all others nothing.
+fn filter(text: &str) -> Option<EnvFilter> {
+    let directives: Vec<_> = text.split(',').map(str::trim).filter(|directive| !directive.is_empty()).collect();
+    let names_level = |directive: &&str| {
+        let level = match directive.rsplit_once('=') {
+            Some(("", _)) => return false,
+            Some((_, level)) => level,
+            None => directive,
+        };
+        LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level))
+    };
+    let is_known = !directives.is_empty() && directives.iter().all(names_level);
+    EnvFilter::builder().parse(directives.join(",")).ok().filter(|_| is_known)
 }
 
 /// All layers of an error in one line, each once: some have their source in their own words.

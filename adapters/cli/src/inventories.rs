@@ -1,7 +1,7 @@
 //! The folder of inventories: one YAML file for each release, whole or not at all, and none of others touched.
 
 use std::collections::HashSet;
-use std::fs::TryLockError;
+use std::fs::{DirEntry, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -33,6 +33,10 @@ pub(crate) struct Claim {
 
 /// Name of the file in which a folder says whose it is.
 const CLAIM: &str = ".decklog-log";
+
+/// What the name of a temporary file begins and ends with, and how many random letters and digits are between.
+const TEMPORARY: (&str, &str) = (".", ".new");
+const RANDOM: usize = 6;
 
 /// Whether the inventories are written as YAML.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +150,8 @@ fn file_name(name: &str) -> String {
     format!("{}~{hash}", &name[..NAME_BYTES])
 }
 
-/// Removes the YAML files of releases that the log does not know, such as those of a log that was here before.
+/// Removes the YAML files of releases that the log does not know, such as those of a log that was here before, and the
+/// temporary files of a process that was killed while it wrote them.
 fn remove_strangers(folder: &Path, known: &HashSet<&Path>) -> io::Result<()> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -157,17 +162,35 @@ fn remove_strangers(folder: &Path, known: &HashSet<&Path>) -> io::Result<()> {
         let path = entry.path();
         if entry.file_type()?.is_dir() {
             remove_strangers(&path, known)?;
-        } else if is_ours(&path)? && !known.contains(path.as_path()) {
+        } else if (is_ours(&path)? && !known.contains(path.as_path())) || is_left_over(&entry)? {
             std::fs::remove_file(&path)?;
         }
     }
     Ok(())
 }
 
+/// Whether a file was to become one of ours, and never did: named as temporary files are, and begun as ours are, as far as
+/// it was written. Nobody else writes to the folder now.
+fn is_left_over(entry: &DirEntry) -> io::Result<bool> {
+    let name = entry.file_name();
+    let random = name.to_str().and_then(|name| name.strip_prefix(TEMPORARY.0)?.strip_suffix(TEMPORARY.1));
+    let is_random = |random: &str| random.len() == RANDOM && random.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if !entry.file_type()?.is_file() || !random.is_some_and(is_random) {
+        return Ok(false);
+    }
+    let (text, begin) = (std::fs::read(entry.path())?, begin());
+    Ok(text.starts_with(begin.as_bytes()) || begin.as_bytes().starts_with(&text))
+}
+
+/// How each of our files begins.
+fn begin() -> String {
+    format!("apiVersion: {GROUP}/{VERSION}\nkind: {KIND}\n")
+}
+
 /// Whether we wrote a file: nobody else's is removed, whatever somebody took for a folder of ours.
 fn is_ours(path: &Path) -> io::Result<bool> {
     let is_yaml = path.extension().is_some_and(|extension| extension == "yaml");
-    Ok(is_yaml && std::fs::read(path)?.starts_with(format!("apiVersion: {GROUP}/{VERSION}\nkind: {KIND}\n").as_bytes()))
+    Ok(is_yaml && std::fs::read(path)?.starts_with(begin().as_bytes()))
 }
 
 /// Puts the file in line with the object; a file that is right already is not touched.
@@ -184,7 +207,8 @@ fn write(path: &Path, object: Option<&ReleaseInventory>) -> io::Result<()> {
     }
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
-    let mut file = tempfile::Builder::new().prefix(".").suffix(".new").tempfile_in(folder)?;
+    let mut file =
+        tempfile::Builder::new().prefix(TEMPORARY.0).rand_bytes(RANDOM).suffix(TEMPORARY.1).tempfile_in(folder)?;
     file.write_all(text.as_bytes())?;
     file.persist(path).map_err(|error| error.error)?;
     Ok(())

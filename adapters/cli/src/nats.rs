@@ -6,11 +6,12 @@ use anyhow::Error;
 use decklog_engine::checkpoint::CheckpointStore as _;
 use decklog_engine::log::ReadError;
 use decklog_nats::permissions::Role;
-use decklog_nats::{ApiError, Connection, Denial, JetStreamLog, Login, STREAM, shown};
+use decklog_nats::{ApiError, ConnectError, Connection, Denial, JetStreamLog, Lack, Login, STREAM, shown};
 use decklog_sled::SledCheckpoints;
 
 use crate::args::NatsArgs;
 use crate::config::variable;
+use crate::context::spelled_out;
 use crate::exit::Failure;
 
 /// Servers, login and stream.
@@ -45,7 +46,11 @@ impl NatsLog {
 
     /// Connects.
     pub(crate) async fn connect(&self) -> Result<Connection, Error> {
-        Ok(Connection::open(&self.address, &self.login).await?)
+        Connection::open(&self.address, &self.login).await.map_err(|error| match error {
+            ConnectError::Login(error) => Failure::usage(spelled_out(&error)),
+            ConnectError::Address { .. } => Failure::usage(error.to_string()),
+            error => error.into(),
+        })
     }
 
     /// Opens the log for reading.
@@ -123,8 +128,31 @@ fn over(given: Login, context: Login) -> Login {
     }
 }
 
-/// The way out for somebody whose login may not do something.
-pub(crate) fn way_out_of_denial(error: &Error) -> Option<String> {
+/// The way out for somebody whose login may not do something, or who asks where there is no JetStream.
+pub(crate) fn way_out(error: &Error) -> Option<String> {
+    let api = error.chain().find_map(|layer| layer.downcast_ref::<ApiError>());
+    match api {
+        Some(ApiError::NoJetStream { lack, .. }) => Some(way_to_jetstream(lack).to_owned()),
+        _ => way_out_of_denial(error),
+    }
+}
+
+fn way_to_jetstream(lack: &Lack) -> &'static str {
+    match lack {
+        Lack::Server => {
+            "put `jetstream {}` into its configuration or start it with -js, or name a server that has JetStream"
+        }
+        Lack::Account => {
+            "enable it there, in the server's configuration with `jetstream: enabled` or in the account's JWT, or log in \
+             to another account"
+        }
+        Lack::Domain { .. } => {
+            "check jetstream_domain of the NATS context, and whether the leaf node is connected to that domain"
+        }
+    }
+}
+
+fn way_out_of_denial(error: &Error) -> Option<String> {
     let denial = error.chain().find_map(|layer| match layer.downcast_ref::<ApiError>() {
         Some(ApiError::Denied(denial)) => Some(denial),
         _ => layer.downcast_ref::<Denial>(),

@@ -33,14 +33,21 @@ async fn ls(args: QuarantineLsArgs, config: &Config) -> Result<Answer, Error> {
     let list = source.quarantine(since, until).await?;
     if list.entries.is_empty() {
         output::complain(&format!("There is nothing in quarantine in {address}."));
+        if format != Format::Table {
+            output::print(&render(&list, format)?)?;
+        }
         return Ok(Answer::Nothing);
     }
-    output::print(&match format {
-        Format::Table => table(&list)?,
-        Format::Json => output::json(&list)?,
-        Format::Yaml => yaml::to_string(&list)?,
-    })?;
+    output::print(&render(&list, format)?)?;
     Ok(Answer::Yes)
+}
+
+fn render(list: &QuarantineList, format: Format) -> Result<String, Error> {
+    match format {
+        Format::Table => table(list),
+        Format::Json => output::json(list),
+        Format::Yaml => yaml::to_string(list),
+    }
 }
 
 async fn show(args: QuarantineShowArgs, config: &Config) -> Result<Answer, Error> {

@@ -28,14 +28,21 @@ pub(crate) async fn run(args: TimelineArgs, config: &Config) -> Result<Answer, E
             key.name,
             moments.concat()
         ));
+        if format != Format::Table {
+            output::print(&render(&entries, format)?)?;
+        }
         return Ok(Answer::Nothing);
     }
-    output::print(&match format {
-        Format::Table => table(&entries)?,
-        Format::Json => output::json(&entries)?,
-        Format::Yaml => yaml::to_string(&entries)?,
-    })?;
+    output::print(&render(&entries, format)?)?;
     Ok(Answer::Yes)
+}
+
+fn render(entries: &[TimelineEntry], format: Format) -> Result<String, Error> {
+    match format {
+        Format::Table => table(entries),
+        Format::Json => output::json(&entries),
+        Format::Yaml => yaml::to_string(&entries),
+    }
 }
 
 /// The entries as a table; `demo` prints the same. Where the log has a clock of its own, both times are told.

@@ -24,6 +24,14 @@ pub enum ApiError {
         /// In the server's words.
         description: String,
     },
+    /// There is no JetStream where it was asked. A leaf node that has lost its hub for a moment meets this too.
+    #[error("{lack} at {servers}")]
+    NoJetStream {
+        /// The servers, fit to be shown.
+        servers: String,
+        /// What lacks it.
+        lack: Lack,
+    },
     /// Nobody answers, or nobody who could now: asking again later may succeed.
     #[error("JetStream does not answer {subject}")]
     Unavailable {
@@ -42,6 +50,23 @@ pub enum ApiError {
         code: u64,
         /// In the server's words.
         description: String,
+    },
+}
+
+/// What has no JetStream.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lack {
+    /// The server.
+    #[error("JetStream is not enabled on the NATS server")]
+    Server,
+    /// The account of this login, on a server that has it.
+    #[error("JetStream is not enabled for the account of this login on the NATS server")]
+    Account,
+    /// The domain that was named.
+    #[error("JetStream is not enabled in the domain {domain:?}, or there is no such domain, for the NATS server")]
+    Domain {
+        /// Its name.
+        domain: String,
     },
 }
 
@@ -70,6 +95,9 @@ const FINAL: [u64; 2] = [10_052, 10_074];
 /// JetStream's number where a message with the same id is being stored just now: a cluster says so to a second attempt.
 const IN_PROCESS: u64 = 10_158;
 
+/// JetStream's number for an account that has none.
+const NOT_FOR_ACCOUNT: u64 = 10_039;
+
 /// JetStream's number where there is no such message.
 pub(crate) const NO_MESSAGE: u64 = 10_037;
 
@@ -84,12 +112,26 @@ impl Connection {
             serde_json::to_vec(body).map_err(|error| unavailable(error.into()))?
         };
         let asked = self.unless_denied(&subject, self.client.request(subject.clone(), body.into())).await?;
-        let message = asked.map_err(|error| unavailable(error.into()))?;
+        let message = match asked {
+            Err(error) if error.kind() == RequestErrorKind::NoResponders => return Err(self.no_jetstream()),
+            asked => asked.map_err(|error| unavailable(error.into()))?,
+        };
         let answer: Answer = serde_json::from_slice(&message.payload).map_err(|error| unavailable(error.into()))?;
-        if let Some(error) = answer.error {
-            return Err(error.into_error(what));
+        match answer.error {
+            Some(error) if error.err_code == NOT_FOR_ACCOUNT => Err(self.no_jetstream()),
+            Some(error) => Err(error.into_error(what)),
+            None => serde_json::from_slice(&message.payload).map_err(|error| unavailable(error.into())),
         }
-        serde_json::from_slice(&message.payload).map_err(|error| unavailable(error.into()))
+    }
+
+    /// Nobody has subscribed to the API, or it is not for this account.
+    fn no_jetstream(&self) -> ApiError {
+        let lack = match &self.domain {
+            Some(domain) => Lack::Domain { domain: domain.to_string() },
+            None if self.client.server_info().jetstream => Lack::Account,
+            None => Lack::Server,
+        };
+        ApiError::NoJetStream { servers: self.servers.to_string(), lack }
     }
 
     /// Waits for something, or for the server to say that this login may not publish to that subject, or may not receive
@@ -153,7 +195,7 @@ impl ApiError {
         match self {
             Self::Denied(denial) => ReadError::Denied(denial.into()),
             Self::NotFound { .. } => ReadError::Missing { log: stream.to_owned() },
-            Self::Unavailable { .. } => ReadError::Unavailable(self.into()),
+            Self::NoJetStream { .. } | Self::Unavailable { .. } => ReadError::Unavailable(self.into()),
             Self::Refused { .. } => ReadError::Refused(self.into()),
         }
     }

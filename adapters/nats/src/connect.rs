@@ -1,44 +1,22 @@
 //! The connection to NATS: logging in, the server's version, and what the server says on the side.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr, ServerError};
+use async_nats::{Client, ConnectErrorKind, Event, ServerAddr, ServerError};
 use tokio::sync::{broadcast, watch};
 
-/// Who logs in, with what NATS users know. What is absent is not used.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Login {
-    /// File of a JWT and its seed, `--creds`.
-    pub creds: Option<PathBuf>,
-    /// File of an nkey seed, `--nkey`.
-    pub nkey: Option<PathBuf>,
-    /// User name, `--user`.
-    pub user: Option<String>,
-    /// Password, `--password`.
-    pub password: Option<String>,
-    /// Token, as NATS CLI contexts have it.
-    pub token: Option<String>,
-    /// Client certificate in PEM, `--tlscert`.
-    pub tls_cert: Option<PathBuf>,
-    /// Its key in PEM, `--tlskey`.
-    pub tls_key: Option<PathBuf>,
-    /// Certificates of authorities in PEM, `--tlsca`.
-    pub tls_ca: Option<PathBuf>,
-    /// TLS before the server's first line, as NATS CLI contexts have it.
-    pub tls_first: bool,
-    /// Prefix of reply subjects, `_INBOX` if absent.
-    pub inbox_prefix: Option<String>,
-    /// JetStream domain.
-    pub domain: Option<String>,
-}
+use crate::login::{Login, LoginError};
 
 /// A connection that is made anew whenever it breaks, cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Connection {
     pub(crate) client: Client,
+    /// The servers, fit to be shown.
+    pub(crate) servers: Arc<str>,
     pub(crate) api: Arc<str>,
+    /// The JetStream domain, if one is named.
+    pub(crate) domain: Option<Arc<str>>,
     pub(crate) context: async_nats::jetstream::Context,
     signals: Signals,
 }
@@ -76,17 +54,9 @@ pub struct Denial {
 /// No connection could be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// A file of the login cannot be read.
-    #[error("cannot read {what} in {path}")]
-    Login {
-        /// Such as `the credentials`.
-        what: &'static str,
-        /// The file.
-        path: String,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
+    /// A file of the login cannot be used.
+    #[error(transparent)]
+    Login(#[from] LoginError),
     /// The servers' address cannot be read.
     #[error("{text:?} is not the address of a NATS server, such as nats://127.0.0.1:4222")]
     Address {
@@ -148,7 +118,8 @@ impl Connection {
     /// Connects to one of the servers, given as `nats://host:port[,host:port…]` or `tls://…`.
     ///
     /// # Errors
-    /// Nobody answers there, the login is refused, or the server is older than [`MIN_SERVER`].
+    /// A file of the login cannot be used, nobody answers there, the login is refused, or the server is older than
+    /// [`MIN_SERVER`].
     pub async fn open(servers: &str, login: &Login) -> Result<Self, ConnectError> {
         let addresses = addresses(servers)?;
         let signals = Signals {
@@ -160,11 +131,11 @@ impl Connection {
         // Addresses may have a password in them, and errors are shown.
         let servers = &shown(servers);
         let listener = signals.clone();
-        let login = &with_userinfo(login, &addresses);
+        let login = &login.with_userinfo(&addresses);
         // The client writes addresses into its own log, as they are.
         let addresses = addresses.iter().map(without_userinfo).collect::<Result<Vec<_>, _>>()?;
-        let options = options(login)
-            .await?
+        let options = login
+            .options()?
             .name("decklog")
             .connection_timeout(CONNECT_TIMEOUT)
             .request_timeout(Some(REQUEST_TIMEOUT))
@@ -193,7 +164,8 @@ impl Connection {
             None => async_nats::jetstream::new(client.clone()),
         };
         let api = login.domain.as_ref().map_or("$JS.API".to_owned(), |domain| format!("$JS.{domain}.API"));
-        Ok(Self { client, api: api.into(), context, signals })
+        let (servers, domain) = (servers.as_str().into(), login.domain.as_deref().map(Arc::from));
+        Ok(Self { client, servers, api: api.into(), domain, context, signals })
     }
 
     /// What the server says of itself.
@@ -308,62 +280,6 @@ fn without_userinfo(address: &ServerAddr) -> Result<ServerAddr, ConnectError> {
         _ => return Ok(address.clone()),
     };
     bare.parse().map_err(|_| ConnectError::Address { text: shown(&text) })
-}
-
-/// The login with what the addresses say, unless it says something itself: the client does not look there.
-fn with_userinfo(login: &Login, addresses: &[ServerAddr]) -> Login {
-    let mut login = login.clone();
-    let says_nothing = login.user.is_none() && login.token.is_none() && login.creds.is_none() && login.nkey.is_none();
-    if let Some(address) = addresses.iter().find(|address| address.has_user_pass() && says_nothing) {
-        match (address.username().map(str::to_owned), address.password().map(str::to_owned)) {
-            (Some(user), Some(password)) => (login.user, login.password) = (Some(user), Some(password)),
-            (token, _) => login.token = token,
-        }
-    }
-    login
-}
-
-async fn options(login: &Login) -> Result<ConnectOptions, ConnectError> {
-    let unreadable =
-        |what, path: &PathBuf, source| ConnectError::Login { what, path: path.display().to_string(), source };
-    let mut options = ConnectOptions::new();
-    if let Some(path) = &login.creds {
-        options = options.credentials_file(path).await.map_err(|error| unreadable("the credentials", path, error))?;
-    }
-    if let Some(path) = &login.nkey {
-        let seed = std::fs::read_to_string(path).map_err(|error| unreadable("the nkey seed", path, error))?;
-        options = options.nkey(seed.trim().to_owned());
-    }
-    if let Some(user) = &login.user {
-        options = options.user_and_password(user.clone(), login.password.clone().unwrap_or_default());
-    }
-    if let Some(token) = &login.token {
-        options = options.token(token.clone());
-    }
-    if let Some(path) = &login.tls_ca {
-        readable("the certificate authority", path)?;
-        options = options.add_root_certificates(path.clone());
-    }
-    if let (Some(cert), Some(key)) = (&login.tls_cert, &login.tls_key) {
-        readable("the client certificate", cert)?;
-        readable("the client certificate's key", key)?;
-        options = options.add_client_certificate(cert.clone(), key.clone());
-    }
-    if login.tls_first {
-        options = options.tls_first();
-    }
-    if let Some(prefix) = &login.inbox_prefix {
-        options = options.custom_inbox_prefix(prefix);
-    }
-    Ok(options)
-}
-
-/// A file that is missing is better told here than by the TLS library.
-fn readable(what: &'static str, path: &PathBuf) -> Result<(), ConnectError> {
-    match std::fs::File::open(path) {
-        Ok(_) => Ok(()),
-        Err(source) => Err(ConnectError::Login { what, path: path.display().to_string(), source }),
-    }
 }
 
 fn is_supported(version: &str) -> bool {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::connect::Login;
+use crate::login::Login;
 
 /// What a context says.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,6 +23,12 @@ pub const STREAM: &str = "DECKLOG";
 /// How long a read that does not wait for more bears with a server that is away.
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// How long one that opens the log bears with servers that have no JetStream: a leaf node may have lost its hub for a moment.
+const NO_JETSTREAM: Duration = Duration::from_secs(2);
+
+/// How often is looked whether JetStream is there.
+const JETSTREAM_LOOK: Duration = Duration::from_millis(250);
+
 /// After what time without a record a reader looks whether the log is still there, and still the same.
 const IDLE_CHECK: Duration = Duration::from_secs(5);
 
@@ -165,20 +171,21 @@ impl JetStreamLog {
     /// The log on a stream that is there.
     ///
     /// # Errors
-    /// There is no such stream, or this login may not ask for it.
+    /// There is no such stream, no JetStream at all, or this login may not ask for it.
     pub async fn open(connection: &Connection, stream: &str) -> Result<Self, ReadError> {
         let mut away = Away::default();
         loop {
-            match info(connection, stream).await.map_err(|error| error.into_read_error(stream)) {
+            match info(connection, stream).await {
                 Ok(info) => {
                     warn_of_configuration(stream, &info);
                     return Ok(Self::unchecked(connection, stream));
                 }
+                Err(ApiError::NoJetStream { .. }) if away.since.elapsed() < NO_JETSTREAM => sleep(JETSTREAM_LOOK).await,
                 // A stream that just looks for a leader answers nobody.
-                Err(ReadError::Unavailable(error)) if away.since.elapsed() < PATIENCE => {
-                    away.pause(stream, &*error).await;
+                Err(error @ ApiError::Unavailable { .. }) if away.since.elapsed() < PATIENCE => {
+                    away.pause(stream, &error).await;
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into_read_error(stream)),
             }
         }
     }

@@ -22,6 +22,7 @@ use tokio::time::{Instant, interval};
 
 use crate::api::ServerSays;
 use crate::connect::{Connection, Denial, Session};
+use crate::full::Full;
 use crate::readback::{Attempt, Readback, Resolved};
 
 /// How many events wait for their answer at the most. More brings nothing: the server is the bound.
@@ -105,6 +106,8 @@ struct Actor {
     lanes: HashMap<u64, VecDeque<Submission>, BuildHasherDefault<Hashed>>,
     taken_on: usize,
     resolving: FuturesUnordered<BoxFuture<'static, (u64, Resolved)>>,
+    /// When it was told last that the stream is full.
+    told_full: Option<Instant>,
 }
 
 /// Hashes what is a hash.
@@ -153,6 +156,7 @@ impl Publisher {
             lanes: HashMap::default(),
             taken_on: 0,
             resolving: FuturesUnordered::new(),
+            told_full: None,
         };
         Self { submissions, task: tokio::spawn(actor.run(queue)) }
     }
@@ -361,7 +365,8 @@ impl Actor {
         let Some(number) = number else { return };
         let Some(flight) = self.flight(number) else { return };
         if ack.status == Some(StatusCode::NO_RESPONDERS) {
-            let trouble = "no stream takes the subject just now: it has no leader, or is not there";
+            let trouble =
+                "no stream takes the subject: it has no leader just now, is not there, or JetStream is not enabled";
             flight.trouble = Some(trouble.to_owned());
             flight.due = Instant::now() + TICK;
             return;
@@ -374,10 +379,7 @@ impl Actor {
         let Some(flight) = self.flight(number) else { return };
         match (error, Sequence::new(seq)) {
             (Some(error), _) if is_wrong_sequence(&error) => self.ask_after(number, None),
-            (Some(error), _) if error.is_passing() => {
-                flight.trouble = Some(error.description);
-                flight.due = Instant::now() + PASSING;
-            }
+            (Some(error), _) if error.is_passing() => self.pass(number, error),
             (Some(error), _) => self.settle(number, Appended::Refused { reason: error.description }).await,
             (None, Some(sequence)) if !is_ours => {
                 let reason = format!("the subject belongs to the stream {stream}, which has the event at {sequence}");
@@ -386,6 +388,25 @@ impl Actor {
             (None, Some(sequence)) if duplicate => self.ask_after(number, Some(sequence)),
             (None, Some(sequence)) => self.settle(number, Appended::Stored { sequence }).await,
             (None, None) => flight.trouble = Some("the answer of JetStream names no sequence".to_owned()),
+        }
+    }
+
+    /// The server could not take an event just now. It is sent again.
+    fn pass(&mut self, number: u64, error: ServerSays) {
+        let full = Full::read(&self.stream, &error);
+        if let Some(flight) = self.flight(number) {
+            flight.trouble = Some(full.as_ref().map_or(error.description, ToString::to_string));
+            flight.due = Instant::now() + PASSING;
+        }
+        full.into_iter().for_each(|full| self.tell(&full));
+    }
+
+    /// Tells at once what else would be told only when events are given up, and not once for each of them.
+    fn tell(&mut self, full: &Full) {
+        if self.told_full.is_none_or(|told| told.elapsed() >= GIVE_UP_AFTER) {
+            self.told_full = Some(Instant::now());
+            let (stream, seconds) = (&self.stream, GIVE_UP_AFTER.as_secs());
+            tracing::warn!(%stream, cause = %full.cause, way_out = %full.way_out, "Stream takes no more events; each is sent again until there is room, for {seconds} s at the most");
         }
     }
 
