@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use decklog_schemas::{Outcome, Quarantined, Sequence};
+use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
 use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointStore, Entries, Floor};
@@ -44,6 +45,10 @@ pub struct Step {
     pub is_at_tail: bool,
     /// What was taken out of the log between the records.
     pub gaps: Vec<Gap>,
+    /// The last record that the log had when the step read it.
+    pub tail: Option<Sequence>,
+    /// When the log took the last record of the step.
+    pub recorded: Option<Timestamp>,
 }
 
 /// How a driver started.
@@ -205,12 +210,14 @@ impl<L: Log, P: Projection + Default, C: CheckpointStore> Driver<L, P, C> {
         self.session = Some(batch.session);
         let fold = |record| (record_sequence(&record), self.projection.fold(&record));
         let verdicts: Vec<_> = batch.records.iter().map(fold).collect();
+        let recorded = batch.records.last().map(|last| last.recorded);
         if let Some(last) = batch.records.last() {
             self.reached = Some(Reached { sequence: last.sequence, hash: hash_of(&last.bytes) });
             self.unsaved += verdicts.len() as u64;
         }
         self.next = self.next.max(batch.next);
-        Ok(Step { verdicts, is_at_tail: Some(self.next) > batch.tail, gaps: batch.gaps.clone() })
+        let is_at_tail = Some(self.next) > batch.tail;
+        Ok(Step { verdicts, is_at_tail, gaps: batch.gaps.clone(), tail: batch.tail, recorded })
     }
 
     /// What an error of reading means: a log that was there and is gone is another thing than one that never was.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use decklog_schemas::{Outcome, Quarantined, Sequence};
+use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -50,6 +51,21 @@ pub enum ServiceError {
 #[error("the engine has stopped")]
 pub struct Stopped;
 
+/// How far a service is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The last folded record.
+    pub folded: Option<Sequence>,
+    /// When the log took that record; none if that was before the service began.
+    pub recorded: Option<Timestamp>,
+    /// The last record of the log, as of the last read.
+    pub tail: Option<Sequence>,
+    /// Whether everything was folded that the log had at the start.
+    pub has_caught_up: bool,
+    /// How many records were no events, or stood in the wrong place, since the start.
+    pub quarantined: u64,
+}
+
 /// What became of a record, as the service remembers it.
 pub type Verdict = Result<Outcome, Quarantined>;
 
@@ -58,6 +74,7 @@ pub type Verdict = Result<Outcome, Quarantined>;
 pub struct Handle<L, P> {
     log: Arc<L>,
     requests: mpsc::Sender<Request<P>>,
+    progress: watch::Receiver<Progress>,
 }
 
 /// A service that is ready to run.
@@ -67,6 +84,7 @@ pub struct Service<L, P, C, S> {
     sink: S,
     requests: mpsc::Receiver<Request<P>>,
     verdicts: Verdicts,
+    progress: watch::Sender<Progress>,
     waiting: Vec<(Sequence, oneshot::Sender<()>)>,
     /// When the oldest record without a checkpoint was folded.
     unsaved_since: Option<Instant>,
@@ -111,7 +129,7 @@ struct Verdicts(VecDeque<(Sequence, Verdict)>);
 
 impl<L, P> Clone for Handle<L, P> {
     fn clone(&self) -> Self {
-        Self { log: Arc::clone(&self.log), requests: self.requests.clone() }
+        Self { log: Arc::clone(&self.log), requests: self.requests.clone(), progress: self.progress.clone() }
     }
 }
 
@@ -120,6 +138,12 @@ impl<L: Log, P: Projection> Handle<L, P> {
     #[must_use]
     pub fn log(&self) -> &Arc<L> {
         &self.log
+    }
+
+    /// How far the service is, always.
+    #[must_use]
+    pub fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.clone()
     }
 
     /// Asks the projection something, between two steps.
@@ -182,17 +206,19 @@ where
     /// A service over a driver, and the handle to it.
     pub fn new(log: Arc<L>, driver: Driver<L, P, C>, sink: S) -> (Self, Handle<L, P>) {
         let (sender, requests) = mpsc::channel(64);
+        let (progress, progress_seen) = watch::channel(Progress { folded: driver.floor(), ..Progress::default() });
         let service = Self {
             driver,
             sink,
             requests,
             verdicts: Verdicts::default(),
+            progress,
             waiting: Vec::new(),
             unsaved_since: None,
             is_projected: false,
             projected_at: Instant::now(),
         };
-        (service, Handle { log, requests: sender })
+        (service, Handle { log, requests: sender, progress: progress_seen })
     }
 
     /// Folds the log until `stop` turns true, then saves a checkpoint of what was folded.
@@ -239,6 +265,7 @@ where
             self.remember(step);
             if is_at_tail {
                 self.project().await?;
+                self.progress.send_modify(|progress| progress.has_caught_up = true);
                 // From here on a log that was exchanged is known for another one.
                 return self.checkpoint().await;
             }
@@ -276,6 +303,14 @@ where
         for gap in &step.gaps {
             tracing::warn!(%gap, "Records are gone from the log, and the state is without them");
         }
+        let quarantined = step.verdicts.iter().filter(|(_, verdict)| verdict.is_err()).count() as u64;
+        let folded = self.driver.floor();
+        self.progress.send_modify(|progress| {
+            progress.folded = folded;
+            progress.recorded = step.recorded.or(progress.recorded);
+            progress.tail = step.tail;
+            progress.quarantined += quarantined;
+        });
         for (sequence, verdict) in step.verdicts {
             if let Err(quarantined) = &verdict {
                 tracing::warn!(%sequence, reason = %quarantined, "Record is no event and is left out");

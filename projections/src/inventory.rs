@@ -26,6 +26,7 @@ use self::saved::SavedRelease;
 use self::strings::Sources;
 pub(crate) use self::strings::{ItemRef, message as cut};
 use crate::keyed::{hash, position};
+use crate::plan::Wanted;
 
 /// The inventories of all releases of a log, in memory.
 #[derive(Debug, Default)]
@@ -57,6 +58,56 @@ pub enum Selection {
     Release(ReleaseKey),
 }
 
+/// How a release stands, for whoever brings a cluster in line with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// What is to be in the cluster.
+    pub wanted: Wanted,
+    /// The last event of the release that was folded.
+    pub sequence: Sequence,
+    /// The last record of the log that was folded.
+    pub folded: Sequence,
+    /// Its shard; of a deleted one that which it had.
+    pub shard: Option<String>,
+    /// `metadata.uid` of the Release, as far as it is known; of a deleted one that which it had.
+    pub uid: Option<String>,
+}
+
+/// What the log says of one incarnation of a release, which is named by `metadata.uid` of its Release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Incarnation {
+    /// Nothing.
+    New,
+    /// Nothing, and the last one of its name is deleted.
+    AfterDeleted,
+    /// It is live.
+    Live {
+        /// Its shard.
+        shard: Option<String>,
+        /// Whether it is on its way out.
+        deletion: Deletion,
+        /// The last ReleaseTracked that was folded.
+        tracked: Option<Sequence>,
+    },
+    /// Its controller is done with it, and nobody has said yet that its object is gone.
+    Deleted,
+    /// It is over, and nobody waits for anything of it.
+    Over {
+        /// The shard that it had, if no other one came after it.
+        shard: Option<String>,
+    },
+}
+
+/// Whether the deletion of a release has begun.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Deletion {
+    /// Nobody has said so.
+    #[default]
+    NotBegun,
+    /// ReleaseDeleting was folded.
+    Begun,
+}
+
 /// Where and when an event stands.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct At {
@@ -72,7 +123,7 @@ struct Marks {
 }
 
 impl Projection for Inventories {
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 5;
 
     fn fold(&mut self, record: &Record<'_>) -> Result<Outcome, Quarantined> {
         self.sequence = Some(record.sequence);
@@ -129,6 +180,31 @@ impl Inventories {
     #[must_use]
     pub fn object(&self, key: &ReleaseKey) -> Option<ReleaseInventory> {
         self.find(&key.tokens()).and_then(|at| self.releases[at].object())
+    }
+
+    /// How a release stands; none if nothing was ever folded of it.
+    #[must_use]
+    pub fn standing(&self, key: &ReleaseKey) -> Option<Standing> {
+        let release = &self.releases[self.find(&key.tokens())?];
+        Some(Standing {
+            wanted: release.wanted(),
+            sequence: release.folded?,
+            folded: self.sequence?,
+            shard: release.shard().map(str::to_owned),
+            uid: release.uid().map(str::to_owned),
+        })
+    }
+
+    /// What the log says of the incarnation of a release whose Release has this uid.
+    #[must_use]
+    pub fn incarnation(&self, key: &ReleaseKey, uid: &str) -> Incarnation {
+        self.find(&key.tokens()).map_or(Incarnation::New, |at| self.releases[at].incarnation(uid))
+    }
+
+    /// The releases that have an object and a known uid: key, uid and shard.
+    pub fn incarnations(&self) -> impl Iterator<Item = (&ReleaseKey, &str, Option<&str>)> {
+        let live = self.releases.iter().filter(|release| release.exists());
+        live.filter_map(|release| Some((&release.key, release.memory.uid()?, release.shard())))
     }
 
     /// Which event set which field of a release's object.

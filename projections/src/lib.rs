@@ -2,6 +2,7 @@
 
 pub mod inventory;
 mod keyed;
+pub mod plan;
 pub mod quarantine;
 pub mod summary;
 pub mod timeline;

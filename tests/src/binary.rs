@@ -1,10 +1,11 @@
 //! The real binary: built once, run as a user runs it, and killed when a test ends.
 
 use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{OnceLock, mpsc};
+use std::thread;
 
 /// Path of the `decklog` binary, built from this checkout if it is not up to date.
 pub fn path() -> &'static Path {
@@ -48,7 +49,8 @@ pub fn stdout<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> String {
 #[derive(Debug)]
 pub struct Up {
     child: Child,
-    stderr: Option<BufReader<ChildStderr>>,
+    /// What it says on standard error, line by line. It is read all the time: whoever has nobody who reads is held up.
+    lines: mpsc::Receiver<String>,
 }
 
 impl Up {
@@ -62,23 +64,27 @@ impl Up {
     #[must_use]
     pub fn of<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
         let mut child = command(args).stderr(Stdio::piped()).spawn().expect("decklog can be started");
-        let stderr = child.stderr.take().map(BufReader::new);
-        let mut up = Self { child, stderr };
+        let stderr = BufReader::new(child.stderr.take().expect("standard error is a pipe"));
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            // The test may have ended, and then nobody misses the rest.
+            stderr.lines().map(|line| line.expect("standard error is UTF-8")).try_for_each(|line| sender.send(line))
+        });
+        let mut up = Self { child, lines };
         up.wait_for("Ready");
         up
     }
 
     /// Reads the log messages up to one that holds a text, and returns them.
     pub fn wait_for(&mut self, text: &str) -> String {
-        let stderr = self.stderr.as_mut().expect("standard error is read only here");
-        let (mut seen, mut line) = (String::new(), String::new());
-        while !line.contains(text) {
-            line.clear();
-            let read = stderr.read_line(&mut line).expect("standard error is UTF-8");
-            assert!(read > 0, "decklog ended before it said {text:?}: {seen}");
-            seen.push_str(&line);
+        let mut seen = String::new();
+        for line in &self.lines {
+            seen = seen + &line + "\n";
+            if line.contains(text) {
+                return seen;
+            }
         }
-        seen
+        panic!("decklog ended before it said {text:?}: {seen}");
     }
 
     /// Process id.
@@ -89,10 +95,13 @@ impl Up {
 
     /// Waits for the end, and returns exit code and the rest of standard error.
     pub fn ended(&mut self) -> (Option<i32>, String) {
-        let mut rest = String::new();
-        let mut stderr = self.stderr.take().expect("standard error is read only here");
-        stderr.read_to_string(&mut rest).expect("standard error is UTF-8");
+        let rest = self.lines.iter().fold(String::new(), |rest, line| rest + &line + "\n");
         (self.child.wait().expect("the process is ours").code(), rest)
+    }
+
+    /// What it has said since somebody last read it.
+    pub fn said(&mut self) -> String {
+        self.lines.try_iter().fold(String::new(), |said, line| said + &line + "\n")
     }
 
     /// Kills the process with -9.

@@ -4,6 +4,7 @@ mod access;
 pub mod audit;
 mod kubectl;
 mod place;
+pub mod release_crd;
 mod server;
 
 use std::path::{Path, PathBuf};

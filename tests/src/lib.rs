@@ -10,6 +10,7 @@ pub mod pairs;
 pub mod peer;
 pub mod port;
 pub mod process;
+pub mod projector;
 pub mod scenario;
 pub mod servers;
 pub mod workload;

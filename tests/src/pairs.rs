@@ -124,9 +124,14 @@ impl Bench {
         }
     }
 
+    /// Whether a figure of this name is wanted.
+    pub fn picks(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
+    }
+
     /// Measures how many times as fast as the peer the product is; each does one run a call, and says what it took.
     pub fn compare(&mut self, figure: Figure<'_>, mut peer: impl FnMut() -> Cost, mut product: impl FnMut() -> Cost) {
-        if self.only.as_ref().is_some_and(|only| !figure.name.contains(only.as_str())) {
+        if !self.picks(figure.name) {
             return;
         }
         let (mut pairs, mut selves) = (Vec::new(), Vec::new());
@@ -151,7 +156,7 @@ impl Bench {
             let of_side = pairs.iter().map(|pair| of(&pair[side]).as_secs_f64() / figure.events as f64 * 1e9);
             Spread::of(of_side.collect()).median
         };
-        let [peer, product] = [0, 1].map(|side| 1e3 / each(|cost| cost.wall, side));
+        let [peer, product] = [0, 1].map(|side| millions(1e9 / each(|cost| cost.wall, side)));
         let cpu = [0, 1].map(|side| each(|cost| cost.cpu, side));
         let [hold, aim] =
             figure.bounds.map_or(["–".to_owned(), "–".to_owned()], |bounds| bounds.map(|b| b.to_string()));
@@ -159,7 +164,7 @@ impl Bench {
         self.line(
             verdict,
             format_args!(
-                "{} | {hold} | {aim} | {median:.2} | {least:.2}–{most:.2} | {:.2} | {peer:.2}, {product:.2} | {:.0}, {:.0}",
+                "{} | {hold} | {aim} | {median:.2} | {least:.2}–{most:.2} | {:.2} | {peer}, {product} | {:.0}, {:.0}",
                 figure.name, itself.median, cpu[0], cpu[1],
             ),
         );
@@ -183,6 +188,9 @@ impl Bench {
 
     /// Judges a number that is to be small.
     pub fn judge_most(&mut self, name: &str, most: Option<f64>, measured: f64, details: &str) {
+        if !self.picks(name) {
+            return;
+        }
         let verdict = match most {
             _ if self.size == Size::Quick => "not judged",
             None => "reported",
@@ -197,6 +205,12 @@ impl Bench {
         self.has_missed |= verdict == "missed";
         say(format_args!("| {line} | {} | {verdict} |", load()));
     }
+}
+
+/// A rate in millions; one of a few hundred keeps its digits.
+fn millions(rate: f64) -> String {
+    let digits = if rate < 10_000.0 { 6 } else { 2 };
+    format!("{:.digits$}", rate / 1e6)
 }
 
 /// The costs of peer and product, of which the product runs first every other time.

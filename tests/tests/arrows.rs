@@ -13,10 +13,10 @@ const ARROWS: &[(&str, &str)] = &[
     ("decklog-engine", "decklog-schemas"),
     ("decklog-projections", "decklog-engine decklog-schemas"),
     ("decklog-nats", "decklog-engine decklog-schemas"),
-    ("decklog-kube", ""),
+    ("decklog-kube", "decklog-engine decklog-projections decklog-schemas"),
     ("decklog-sled", "decklog-engine decklog-schemas"),
     ("decklog-http", "decklog-engine decklog-projections decklog-schemas"),
-    (WIRING, "decklog-engine decklog-http decklog-nats decklog-projections decklog-schemas decklog-sled"),
+    (WIRING, "decklog-engine decklog-http decklog-kube decklog-nats decklog-projections decklog-schemas decklog-sled"),
 ];
 
 /// The one package that may name adapters, besides the tests, which may name anything.

@@ -1,15 +1,23 @@
 //! The command line: every command, argument and flag, and nothing of what they do.
 
+mod access;
+mod manifests;
+mod project;
 mod quarantine;
 mod stream;
+mod verify;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use decklog_schemas::{Domain, EventType};
 
+pub(crate) use self::access::AccessArgs;
+pub(crate) use self::manifests::ManifestsArgs;
+pub(crate) use self::project::{ApplyArgs, ProjectArgs};
 pub(crate) use self::quarantine::{QuarantineCommand, QuarantineLsArgs, QuarantineRetryArgs, QuarantineShowArgs};
 pub(crate) use self::stream::{StreamCommand, StreamInfoArgs, StreamInitArgs, StreamPermissionsArgs};
+pub(crate) use self::verify::VerifyArgs;
 use crate::moment::Moment;
 use crate::source::LogAddress;
 
@@ -42,8 +50,10 @@ In tables, SEQ has the sequences of the events that set a row: applied,assessed.
 /// The event-sourced record of what a release controller did to a cluster.
 #[derive(Debug, Parser)]
 #[command(name = "decklog", version, about, max_term_width = 100)]
-#[command(after_help = "Exit codes: 0 yes, 1 nothing there, 2 usage, 3 input refused, 4 not reachable, \
-    5 log diverged or damaged, 70 bug.\nFlags win over DECKLOG_* variables, and these over the configuration file.")]
+#[command(
+    after_help = "Exit codes: 0 yes, 1 nothing there or a difference, 2 usage, 3 input refused, 4 not reachable, \
+    5 log diverged or damaged, 70 bug.\nFlags win over DECKLOG_* variables, and these over the configuration file."
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -57,8 +67,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the embedded engine in the foreground: log, projector into a folder of YAML, HTTP on a socket
     Up(UpArgs),
-    /// Fold a log on NATS into a folder of YAML, in the foreground, and follow it
-    Project(ProjectArgs),
+    /// Fold a log and apply it to a cluster, in the foreground, and follow it
+    Project(Box<ProjectArgs>),
     /// Tell one recorded incident in the terminal, on the embedded engine
     Demo(DemoArgs),
     /// Append events: a file, standard input, or one event from flags
@@ -69,6 +79,8 @@ pub(crate) enum Command {
     Timeline(TimelineArgs),
     /// Show events as they come
     Tail(TailArgs),
+    /// Compare a cluster with what the log says of it, and change nothing
+    Verify(Box<VerifyArgs>),
     /// Show what no fold can use: bytes that are no event, events in the wrong place or of the future
     #[command(subcommand)]
     Quarantine(QuarantineCommand),
@@ -77,6 +89,8 @@ pub(crate) enum Command {
     Stream(StreamCommand),
     /// Print the CustomResourceDefinition of ReleaseInventory
     Crd(CrdArgs),
+    /// Print what a projector needs in a cluster: namespace, CRD, rights, Deployment, Service, PodDisruptionBudget
+    Manifests(Box<ManifestsArgs>),
     /// Print the JSON Schema of an event type, or the AsyncAPI document of all
     Schema(SchemaArgs),
     /// Print a completion script for a shell
@@ -94,23 +108,6 @@ pub(crate) struct UpArgs {
     /// Folder of the embedded log, created if it is missing [env: DECKLOG_LOG] [default: ~/.local/share/decklog]
     #[arg(long, value_name = "DIR", value_parser = clap::value_parser!(PathBuf))]
     pub(crate) data: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-#[command(
-    after_help = "DECKLOG_LOG_LEVEL says how much is told on standard error: error, warn, info, debug. [default: info]"
-)]
-pub(crate) struct ProjectArgs {
-    #[command(flatten)]
-    pub(crate) log: FromArgs,
-
-    /// Folder of the checkpoint, from which a restart goes on [default: ~/.local/share/decklog/projector]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data: Option<PathBuf>,
-
-    /// Folder of the inventories: DIR/<cluster>/<namespace>/<release>.yaml
-    #[arg(long, value_name = "DIR")]
-    pub(crate) sink: PathBuf,
 }
 
 #[derive(Debug, Args)]

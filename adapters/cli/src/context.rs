@@ -46,6 +46,7 @@ fn log_of(command: &mut Command) -> Option<(&mut Option<LogAddress>, &mut NatsAr
         Command::Timeline(args) => &mut args.log,
         Command::Project(args) => &mut args.log,
         Command::Tail(args) => &mut args.log,
+        Command::Verify(args) => &mut args.log,
         Command::Quarantine(QuarantineCommand::Ls(args)) => &mut args.log,
         Command::Quarantine(QuarantineCommand::Show(args)) => &mut args.log,
         Command::Quarantine(QuarantineCommand::Retry(args)) => &mut args.log,
@@ -54,6 +55,7 @@ fn log_of(command: &mut Command) -> Option<(&mut Option<LogAddress>, &mut NatsAr
         | Command::Up(_)
         | Command::Demo(_)
         | Command::Crd(_)
+        | Command::Manifests(_)
         | Command::Schema(_)
         | Command::Completions { .. } => return None,
     };

@@ -43,6 +43,16 @@ impl<L: Log> Engine<L> {
         Ok(Self { handle, stop, running, way_out })
     }
 
+    /// Ends once the engine has caught up with its log. If it ends before, this never does: [`Engine::ended`] says so.
+    pub(crate) fn caught_up(&self) -> impl Future<Output = ()> + use<L> {
+        let handle = self.handle.clone();
+        async move {
+            if handle.ask(|_: &mut Inventories| ()).await.is_err() {
+                std::future::pending().await
+            }
+        }
+    }
+
     /// Ends when the engine does, which without [`Engine::stop`] is by an error.
     pub(crate) async fn ended(&mut self) -> Result<(), Error> {
         let Some(running) = &mut self.running else { return Ok(()) };

@@ -15,7 +15,9 @@ use tracing_subscriber::EnvFilter;
 use crate::args::{Cli, Command};
 use crate::config::{Config, variable};
 use crate::nats::way_out;
-use crate::{at, context, demo, documents, emit, output, project, quarantine, stream, tail, timeline, up};
+use crate::{
+    at, context, demo, documents, emit, manifests, output, project, quarantine, stream, tail, timeline, up, verify,
+};
 
 /// What a command ends with if it does not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub(crate) enum Answer {
     Yes,
     /// There is nothing of what was asked for.
     Nothing,
+    /// Two things that were compared are not the same.
+    Different,
     /// Some of the input was refused; the rest was taken.
     Refused,
 }
@@ -77,7 +81,7 @@ pub fn run() -> ExitCode {
             ExitCode::from(Code::Bug as u8)
         }
         Ok(Ok(Answer::Yes)) => ExitCode::SUCCESS,
-        Ok(Ok(Answer::Nothing)) => ExitCode::from(1),
+        Ok(Ok(Answer::Nothing | Answer::Different)) => ExitCode::from(1),
         Ok(Ok(Answer::Refused)) => ExitCode::from(Code::Refused as u8),
         Ok(Err(error)) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
@@ -91,7 +95,7 @@ pub fn run() -> ExitCode {
 async fn dispatch(command: Command, config: &Config) -> Result<Answer, Error> {
     match command {
         Command::Up(args) => up::run(args, config).await,
-        Command::Project(args) => project::run(args, config).await,
+        Command::Project(args) => project::run(*args, config).await,
         Command::Demo(args) => demo::run(args).await,
         Command::Emit(args) => emit::run(*args, config).await,
         Command::At(args) => at::run(args, config).await,
@@ -99,7 +103,9 @@ async fn dispatch(command: Command, config: &Config) -> Result<Answer, Error> {
         Command::Quarantine(command) => quarantine::run(command, config).await,
         Command::Stream(command) => stream::run(command, config).await,
         Command::Tail(args) => tail::run(args, config).await,
+        Command::Verify(args) => verify::run(*args, config).await,
         Command::Crd(args) => documents::crd(&args),
+        Command::Manifests(args) => manifests::run(&args),
         Command::Schema(args) => documents::schema(&args),
         Command::Completions { shell } => documents::completions(shell),
     }
@@ -109,7 +115,11 @@ async fn dispatch(command: Command, config: &Config) -> Result<Answer, Error> {
 /// `DECKLOG_LOG_LEVEL` says otherwise.
 fn tracing_to_stderr(command: &Command) -> Result<(), Error> {
     // The client of NATS tells of each attempt to connect; what matters of it is told by the log.
-    let is_server = matches!(command, Command::Up(_) | Command::Project(_));
+    let is_server = match command {
+        Command::Up(_) => true,
+        Command::Project(args) => !args.dry_run,
+        _ => false,
+    };
     let usual = if is_server { "info,async_nats=warn" } else { "warn,async_nats=off" };
     let level = variable(LOG_LEVEL).unwrap_or_else(|| usual.to_owned());
     let filter = filter(&level).ok_or_else(|| {

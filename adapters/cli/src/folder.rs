@@ -4,6 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Error};
+use decklog_engine::service::Sink;
+use decklog_projections::inventory::Inventories;
 use decklog_sled::{SetAside, SledCheckpoints, SledLog};
 
 use crate::engine::Engine;
@@ -21,8 +23,13 @@ const INVENTORY: &str = "inventory";
 pub(crate) type Embedded = Engine<SledLog>;
 
 impl Embedded {
-    /// Opens the folder, creating what is missing, and starts to fold.
+    /// Opens the folder, creating what is missing, and starts to fold; the inventories go into files in it.
     pub(crate) async fn start(folder: &Path, yaml: Yaml) -> Result<Self, Error> {
+        Self::start_with(folder, Folder::new(folder.join(INVENTORY), yaml)).await
+    }
+
+    /// The same, with another sink.
+    pub(crate) async fn start_with(folder: &Path, sink: impl Sink<Inventories>) -> Result<Self, Error> {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         refuse_vanished_log(folder)?;
         let (log, checkpoints) = open(folder).await?;
@@ -31,7 +38,7 @@ impl Embedded {
              which is then built again by replay",
             folder.display()
         );
-        Self::over(Arc::new(log), checkpoints, Folder::new(folder.join(INVENTORY), yaml), way_out).await
+        Self::over(Arc::new(log), checkpoints, sink, way_out).await
     }
 }
 

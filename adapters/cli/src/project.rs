@@ -1,75 +1,87 @@
-//! `decklog project`: a log on NATS, folded into a folder of YAML, until it is told to stop.
+//! `decklog project`: a log, folded into a cluster or a folder of YAML, until it is told to stop.
 
-use std::convert::Infallible;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+mod cluster;
+mod dry_run;
+mod lag;
+mod sink;
 
-use anyhow::{Context as _, Error};
-use decklog_nats::JetStreamLog;
-use decklog_projections::inventory::Inventories;
-use decklog_sled::SledCheckpoints;
+use std::path::PathBuf;
+
+use anyhow::Error;
 
 use crate::args::ProjectArgs;
 use crate::config::Config;
-use crate::engine::Engine;
 use crate::exit::{Answer, Failure};
-use crate::folder::CHECKPOINT;
-use crate::inventories::{Claim, Folder};
 use crate::nats::NatsLog;
-use crate::signals::Signals;
 use crate::source::{LogAddress, not_yet};
 
 pub(crate) async fn run(args: ProjectArgs, config: &Config) -> Result<Answer, Error> {
+    if args.dry_run {
+        return dry_run::run(args, config).await;
+    }
     let nats = match config.log(args.log.from.clone())? {
         LogAddress::Nats(servers) => NatsLog::new(&servers, &args.log.nats),
-        LogAddress::Folder(path) | LogAddress::Lines(path) => {
+        LogAddress::Folder(folder) => return of_folder(folder, args, config).await,
+        LogAddress::Lines(path) => {
             return Err(Failure::usage(format!(
-                "`decklog project` folds a log on NATS, such as --from nats://host:port: for the embedded log in a folder \
-                 there is `decklog up --data DIR`, and not for {}",
+                "{} is a file, and `decklog project` follows a log on NATS or in a folder: `decklog emit --to LOG {0}` \
+                 appends its events to one",
                 path.display()
             )));
         }
         LogAddress::NotYet(name, what) => return Err(not_yet(&name, what)),
     };
-    let data = match args.data {
-        Some(data) => data,
-        None => config.data_folder()?.join("projector"),
-    };
-    let mut signals = Signals::new()?;
-    let mut engine = tokio::select! {
-        engine = start(&nats, &data, &args.sink) => engine?,
-        _ = signals.next() => return Ok(Answer::Yes),
-    };
-    let handle = engine.handle.clone();
-    let ready = async || {
-        // The engine answers once it has caught up with the log; if it ends before, it says so itself.
-        if handle.ask(|_: &mut Inventories| ()).await.is_ok() {
-            tracing::info!(from = %nats.servers, stream = %nats.stream, sink = %args.sink.display(), "Ready");
-        }
-        std::future::pending::<Infallible>().await
-    };
-    let ended = tokio::select! {
-        never = ready() => match never {},
-        name = signals.next() => {
-            tracing::info!(signal = name, "Stopping");
-            Ok(())
-        }
-        ended = engine.ended() => ended,
-    };
-    ended.and(engine.stop().await).map(|()| Answer::Yes)
+    let place = Place { data: data_of(args.data, config)?, nats };
+    match args.sink {
+        Some(sink) => sink::run(&place, &sink).await,
+        None => cluster::run_nats(&place, args.access, args.apply, config).await,
+    }
 }
 
-async fn start(nats: &NatsLog, data: &Path, sink: &Path) -> Result<Engine<JetStreamLog>, Error> {
-    let checkpoint: PathBuf = data.join(CHECKPOINT);
-    std::fs::create_dir_all(data).with_context(|| format!("cannot create {}", data.display()))?;
-    let (mut checkpoints, set_aside) = SledCheckpoints::open(&checkpoint).await?;
-    let log = Arc::new(nats.open_for_checkpoint(&checkpoint, &mut checkpoints).await?);
-    let claim = Claim::of(sink, &log.info().await?.id())?;
-    let way_out = format!(
-        "`decklog stream info --from {}` shows the stream; if it is the right one, remove {}, which is then built again \
-         by replay",
-        nats.servers,
-        checkpoint.display()
-    );
-    Engine::over(log, (checkpoints, set_aside), Folder::claimed(sink.to_owned(), claim), way_out).await
+/// The embedded log has its checkpoint beside it, and a command of its own for YAML.
+async fn of_folder(folder: PathBuf, args: ProjectArgs, config: &Config) -> Result<Answer, Error> {
+    if args.sink.is_some() {
+        return Err(Failure::usage(format!(
+            "`decklog up --data {}` writes the inventories of an embedded log as YAML, into the folder of the log",
+            folder.display()
+        )));
+    }
+    if args.data.is_some() {
+        return Err(Failure::usage(format!(
+            "--data is for a log on NATS: that in {} has its checkpoint beside it",
+            folder.display()
+        )));
+    }
+    cluster::run_folder(&folder, args.access, args.apply, config).await
+}
+
+/// A log on NATS, and where its checkpoint is.
+struct Place {
+    nats: NatsLog,
+    data: PathBuf,
+}
+
+fn data_of(given: Option<PathBuf>, config: &Config) -> Result<PathBuf, Error> {
+    match given {
+        Some(data) => Ok(data),
+        None => Ok(config.data_folder()?.join("projector")),
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    fn checkpoint(&self) -> PathBuf {
+        self.data.join(crate::folder::CHECKPOINT)
+    }
+
+    /// What to do if the log and the checkpoint do not fit together.
+    fn way_out(&self) -> String {
+        format!(
+            "`decklog stream info --from {}` shows the stream; if it is the right one, remove {}, which is then built \
+             again by replay",
+            self.nats.servers,
+            self.checkpoint().display()
+        )
+    }
 }

@@ -1,6 +1,7 @@
 //! Where a log is, and the answers that one gets from it: a folder, alone or through the `up` that holds it, or a file.
 
 mod quarantine;
+mod recall;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use decklog_schemas::subject::Subject;
 use decklog_schemas::{ReleaseKey, Sequence};
 use decklog_sled::{OpenCheckpointsError, OpenError, SledLog};
 
+pub(crate) use self::recall::{Marks, Recalled};
 use crate::args::NatsArgs;
 use crate::exit::Failure;
 use crate::jsonl;

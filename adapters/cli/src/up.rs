@@ -1,11 +1,9 @@
 //! `decklog up`: the embedded engine in the foreground, until it is told to stop.
 
 use std::convert::Infallible;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context as _, Error};
-use decklog_projections::inventory::Inventories;
-use tokio::sync::watch;
+use anyhow::Error;
 
 use crate::args::UpArgs;
 use crate::config::Config;
@@ -13,7 +11,8 @@ use crate::exit::{Answer, Failure};
 use crate::folder::Embedded;
 use crate::inventories::Yaml;
 use crate::signals::Signals;
-use crate::source::{LogAddress, SOCKET, Taken, not_yet, take};
+use crate::socket::Socket;
+use crate::source::{LogAddress, Taken, not_yet, take};
 
 pub(crate) async fn run(args: UpArgs, config: &Config) -> Result<Answer, Error> {
     let folder = folder_of(args, config)?;
@@ -25,37 +24,26 @@ pub(crate) async fn run(args: UpArgs, config: &Config) -> Result<Answer, Error> 
     let Taken::Opened(mut engine) = taken else {
         return Err(Failure::unreachable(format!("another `decklog up` runs on {} already", folder.display())));
     };
-    let socket = folder.join(SOCKET);
-    let listener = decklog_http::socket::bind(&socket).await?;
-    let (stop, stopped) = watch::channel(false);
-    let router = decklog_http::server::router(engine.handle.clone());
-    let mut server = tokio::spawn(decklog_http::server::serve(listener, router, stopped));
-    let handle = engine.handle.clone();
-    let ready = async || {
-        // The engine answers once it has caught up with the log; if it ends before, it says so itself.
-        if handle.ask(|_: &mut Inventories| ()).await.is_ok() {
-            tracing::info!(data = %folder.display(), socket = %socket.display(), "Ready");
-        }
+    let mut socket = Socket::serve(&folder, engine.handle.clone()).await?;
+    let (caught_up, path) = (engine.caught_up(), socket.path().to_owned());
+    let ready = async {
+        caught_up.await;
+        tracing::info!(data = %folder.display(), socket = %path.display(), "Ready");
         std::future::pending::<Infallible>().await
     };
     let ended = tokio::select! {
-        never = ready() => match never {},
+        never = ready => match never {},
         name = signals.next() => {
             tracing::info!(signal = name, "Stopping");
             Ok(())
         }
         ended = engine.ended() => ended,
-        served = &mut server => served.map_err(Error::from).and_then(|served| Ok(served?)),
+        ended = socket.ended() => ended,
     };
-    // Requests first, so that each of them is answered by an engine that still runs. Nobody listens if the server ended.
-    let _ = stop.send(true);
-    if !server.is_finished() {
-        server.await.map_err(Error::from)??;
-    }
-    // The socket goes while the folder is still ours: whoever takes it next binds a socket of its own.
-    let removed = remove_socket(&socket);
-    let stopped = engine.stop().await.and(removed);
-    ended.and(stopped).map(|()| Answer::Yes)
+    // Requests first, so that each of them is answered by an engine that still runs.
+    let answered = socket.stop().await;
+    let stopped = engine.stop().await;
+    ended.and(answered).and(stopped).map(|()| Answer::Yes)
 }
 
 fn folder_of(args: UpArgs, config: &Config) -> Result<PathBuf, Error> {
@@ -73,12 +61,5 @@ fn folder_of(args: UpArgs, config: &Config) -> Result<PathBuf, Error> {
              `decklog project --from {servers} --sink DIR`"
         ))),
         LogAddress::NotYet(name, what) => Err(not_yet(&name, what)),
-    }
-}
-
-fn remove_socket(socket: &Path) -> Result<(), Error> {
-    match std::fs::remove_file(socket) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        removed => removed.with_context(|| format!("cannot remove {}", socket.display())),
     }
 }

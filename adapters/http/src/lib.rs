@@ -1,9 +1,12 @@
-//! Ingest and queries over HTTP, on a Unix socket: the server, and the client of a server that runs.
+//! Ingest and queries on a Unix socket, with the client for them, and the probes and metrics of a Pod over TCP.
 
+mod accept;
 pub mod client;
 mod content;
 mod failure;
+mod metrics;
 mod parcel;
+pub mod probes;
 mod query;
 mod routes;
 pub mod server;

@@ -98,6 +98,9 @@ const API: &str = "$JS.API";
 /// Where answers come, unless a login has an inbox of its own.
 const INBOX: &str = "_INBOX.>";
 
+/// What a projector sees of Releases in its cluster, although their domain is the controller's.
+const WATCHED: [EventType; 2] = [EventType::ReleaseTracked, EventType::ReleaseDeleting];
+
 /// The role that has the authority over a domain.
 #[must_use]
 pub fn writer_of(domain: Domain) -> Role {
@@ -185,6 +188,9 @@ impl Role {
             Self::Controller => vec![message_get(API, stream)],
             Self::Projector | Self::Auditor => reading(API, stream).to_vec(),
         };
+        if self == Self::Projector {
+            publish.extend(WATCHED.map(|event| format!("{PREFIX}.release.*.*.*.{}.{event}", event.domain())));
+        }
         publish.extend(requests.into_iter().map(|(_, subject)| subject));
         if self == Self::Auditor {
             // What other clients read single records with.

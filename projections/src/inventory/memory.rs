@@ -105,8 +105,21 @@ impl Memory {
         self.incarnation.end(Status::Deleted);
     }
 
+    /// The uid of the live incarnation, if it is known.
+    pub(crate) fn uid(&self) -> Option<&str> {
+        match &self.incarnation.status {
+            Status::Live(uid) => uid.as_deref(),
+            Status::NeverSeen | Status::Deleted => None,
+        }
+    }
+
     pub(crate) fn is_live(&self) -> bool {
         matches!(self.incarnation.status, Status::Live(_))
+    }
+
+    /// Whether the incarnation with this uid was live once, and is not any more.
+    pub(crate) fn has_ended(&self, uid: &str) -> bool {
+        self.incarnation.is_gone(uid)
     }
 
     pub(crate) fn save(&self) -> SavedMemory {

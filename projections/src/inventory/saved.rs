@@ -4,10 +4,11 @@ use decklog_schemas::data::Health;
 use decklog_schemas::{ReleaseKey, Seconds, Sequence};
 use serde::{Deserialize, Serialize};
 
+use super::Deletion;
 use super::hooks::{HeldEnd, Hook, Hooks};
 use super::items::{HealthOf, HeldHealth, Items, Row};
 use super::memory::{Memory, SavedMemory};
-use super::release::{Live, Release};
+use super::release::{Live, Owed, Release};
 use super::strings::{ItemRef, Recent, Sources};
 use super::uid::Uid;
 
@@ -17,7 +18,10 @@ pub(crate) struct SavedRelease<'a> {
     memory: SavedMemory,
     incomplete: Option<Sequence>,
     folded: Option<Sequence>,
+    owed: Option<Owed>,
     declared: bool,
+    deletion: Deletion,
+    tracked: Option<Sequence>,
     shard: Option<(Box<str>, Sequence)>,
     #[serde(borrow)]
     rows: Vec<SavedRow<'a>>,
@@ -59,7 +63,10 @@ impl<'a> From<&'a Release> for SavedRelease<'a> {
             memory: release.memory.save(),
             incomplete: release.incomplete,
             folded: release.folded,
+            owed: release.owed.clone(),
             declared: live.declared,
+            deletion: live.deletion,
+            tracked: live.tracked,
             shard: live.shard.clone(),
             rows: live.items.rows().iter().map(SavedRow::from).collect(),
             held_health: live.items.held().to_vec(),
@@ -77,12 +84,15 @@ impl SavedRelease<'_> {
             memory: Memory::restore(self.memory, sources),
             live: Live {
                 declared: self.declared,
+                deletion: self.deletion,
+                tracked: self.tracked,
                 shard: self.shard,
                 items: Items::restore(&self.rows, self.held_health),
                 hooks: Hooks::restore(self.hooks, self.held_ends),
             },
             incomplete: self.incomplete,
             folded: self.folded,
+            owed: self.owed,
         }
     }
 }

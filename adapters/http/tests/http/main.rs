@@ -5,6 +5,7 @@
 mod client;
 mod events;
 mod ingest;
+mod probes;
 mod quarantine;
 mod queries;
 mod raw;

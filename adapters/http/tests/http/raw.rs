@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 /// What came back.
@@ -48,15 +48,22 @@ pub(crate) async fn events(socket: &Path, content_type: &str, body: &[u8]) -> An
 }
 
 pub(crate) async fn request(socket: &Path, line: &str, headers: &str, body: &[u8]) -> Answer {
+    exchange(UnixStream::connect(socket).await.unwrap(), line, headers, body).await
+}
+
+/// One request over a connection of any kind, and what comes back on it.
+pub(crate) async fn exchange<S>(mut stream: S, line: &str, headers: &str, body: &[u8]) -> Answer
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let head = format!("{line} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{headers}\r\n");
-    let mut stream = UnixStream::connect(socket).await.unwrap();
     stream.write_all(head.as_bytes()).await.unwrap();
     // A server that refuses a body does not read it.
     let _ = stream.write_all(body).await;
     read(stream).await
 }
 
-pub(crate) async fn read(mut stream: UnixStream) -> Answer {
+async fn read(mut stream: impl AsyncRead + Unpin) -> Answer {
     let mut bytes = Vec::new();
     // What had arrived before a reset is kept.
     let _ = stream.read_to_end(&mut bytes).await;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
 
 use decklog_engine::checkpoint::MemoryCheckpoints;
 use decklog_engine::driver::Driver;
@@ -57,6 +58,13 @@ struct FaultyLog {
 
 struct GatedSink(watch::Receiver<Gate>);
 
+/// Lets time pass at once, for the server and its timers. Before and after it goes as it does.
+pub(crate) async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
 impl Served {
     pub(crate) async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -105,7 +113,7 @@ impl Served {
 }
 
 impl<T: Send + 'static> Running<T> {
-    fn start<F>(run: impl FnOnce(watch::Receiver<bool>) -> F) -> Self
+    pub(crate) fn start<F>(run: impl FnOnce(watch::Receiver<bool>) -> F) -> Self
     where
         F: Future<Output = T> + Send + 'static,
     {

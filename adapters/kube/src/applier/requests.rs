@@ -1,0 +1,142 @@
+//! Actions as requests: sent as they are planned, and never without their precondition.
+
+use decklog_engine::log::Log;
+use decklog_projections::plan::{Action, FieldManager, Observed, Precondition};
+use decklog_schemas::ReleaseKey;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::core::Request;
+use serde_json::{Value, json};
+
+use super::Shared;
+use crate::answer::Trouble;
+use crate::object::api;
+
+/// The resourceVersion of an object that is to be created. An apply with a version creates what is missing, whatever
+/// the version is, and is refused where there is an object of another one, also by force. No object ever has this one:
+/// it is etcd's revision before its first write.
+const ABSENT: &str = "1";
+
+impl<L: Log> Shared<L> {
+    /// Carries out an action on an object as it was observed, or as the action before has left it. Returns what is there
+    /// then.
+    pub(crate) async fn execute(
+        &self,
+        key: &ReleaseKey,
+        action: &Action,
+        observed: Option<&Observed>,
+    ) -> Result<Option<Observed>, Trouble> {
+        match action {
+            Action::Apply { manager, body, precondition } => {
+                let mut body = body.clone();
+                guard(&mut body["metadata"], *precondition, observed)?;
+                self.patch(key, *manager, &Patch::Apply(body)).await
+            }
+            Action::Repair { managed_fields, precondition, taken } => {
+                for owner in taken {
+                    tracing::warn!(release = %key, field = owner.field, manager = owner.manager, operation = owner.operation, "Field of ours was written by somebody else and is taken back");
+                    self.metrics.took(owner);
+                }
+                let mut metadata = json!({ "managedFields": managed_fields });
+                guard(&mut metadata, *precondition, observed)?;
+                let patch = Patch::Merge(json!({ "metadata": metadata }));
+                self.patch(key, FieldManager::ReleaseInventory, &patch).await
+            }
+            Action::Delete { uid } => self.delete(key, uid, observed).await,
+        }
+    }
+
+    /// Asks what is there.
+    pub(crate) async fn ask(&self, key: &ReleaseKey) -> Result<Option<Observed>, Trouble> {
+        let found = api(&self.client, &key.namespace).get_opt(&key.name).await.map_err(|error| Trouble::of(&error))?;
+        match found {
+            Some(object) => self.take(key, &object),
+            None => {
+                self.cache().remove(key, None);
+                Ok(None)
+            }
+        }
+    }
+
+    async fn patch(
+        &self,
+        key: &ReleaseKey,
+        manager: FieldManager,
+        patch: &Patch<Value>,
+    ) -> Result<Option<Observed>, Trouble> {
+        let params = PatchParams { field_manager: Some(manager.name().to_owned()), ..PatchParams::default() };
+        let params = if matches!(patch, Patch::Apply(_)) { params.force() } else { params };
+        let api = api(&self.client, &key.namespace);
+        let request = Request::new(api.resource_url()).patch(&key.name, &params, patch);
+        let request = request.map_err(kube::Error::BuildRequest).map(|request| request.map(printable));
+        let answer = match request {
+            Ok(request) => self.client.request::<DynamicObject>(request).await,
+            Err(error) => Err(error),
+        };
+        let answer = answer.map_err(|error| Trouble::of(&error));
+        self.metrics.applied(manager, answer.as_ref().err());
+        self.take(key, &answer?)
+    }
+
+    /// Deletes what was observed, and not what another projector may have made of it since.
+    async fn delete(
+        &self,
+        key: &ReleaseKey,
+        uid: &str,
+        observed: Option<&Observed>,
+    ) -> Result<Option<Observed>, Trouble> {
+        let resource_version = observed.map(|observed| observed.resource_version().to_owned());
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let deleted = api(&self.client, &key.namespace).delete(&key.name, &params).await;
+        deleted.map_err(|error| Trouble::of(&error))?;
+        // Somebody's finalizer may keep it for a while.
+        self.ask(key).await
+    }
+
+    fn take(&self, key: &ReleaseKey, object: &DynamicObject) -> Result<Option<Observed>, Trouble> {
+        self.cache().put(key, object);
+        let value = serde_json::to_value(object).map_err(|error| Trouble::Unknown { message: error.to_string() })?;
+        let observed = Observed::read(value, &self.options.shard_label);
+        observed.map(Some).map_err(|error| Trouble::Unknown { message: error.to_string() })
+    }
+}
+
+/// The same JSON for a server that reads it as YAML, which takes some characters in no text unless they are escaped, and
+/// others for the end of a line.
+fn printable(json: Vec<u8>) -> Vec<u8> {
+    let needs_escape =
+        |letter| matches!(letter, '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
+    match str::from_utf8(&json) {
+        Ok(text) if text.contains(needs_escape) => {
+            let mut escaped = String::with_capacity(text.len());
+            for letter in text.chars() {
+                if needs_escape(letter) {
+                    escaped += &format!("\\u{:04x}", u32::from(letter));
+                } else {
+                    escaped.push(letter);
+                }
+            }
+            escaped.into_bytes()
+        }
+        _ => json,
+    }
+}
+
+/// Puts into the metadata what makes a request conditional.
+fn guard(metadata: &mut Value, precondition: Precondition, observed: Option<&Observed>) -> Result<(), Trouble> {
+    match (precondition, observed) {
+        (Precondition::Absent, _) => {
+            metadata["resourceVersion"] = json!(ABSENT);
+            Ok(())
+        }
+        (Precondition::AsObserved | Precondition::AsAnswered, Some(observed)) => {
+            metadata["uid"] = json!(observed.uid());
+            metadata["resourceVersion"] = json!(observed.resource_version());
+            Ok(())
+        }
+        // The action before has found nothing, so that nothing can follow it.
+        (Precondition::AsObserved | Precondition::AsAnswered, None) => {
+            Err(Trouble::Changed { message: "the object is gone".to_owned() })
+        }
+    }
+}

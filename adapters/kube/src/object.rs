@@ -1,0 +1,25 @@
+//! The ReleaseInventory objects of a cluster, as its API serves them.
+
+use decklog_schemas::inventory::{GROUP, KIND, PLURAL, VERSION};
+use kube::api::{ApiResource, DynamicObject};
+use kube::{Api, Client};
+
+/// The objects of one namespace.
+pub(crate) fn api(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), namespace, &resource())
+}
+
+/// The objects of all namespaces.
+pub(crate) fn api_of_all(client: &Client) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &resource())
+}
+
+fn resource() -> ApiResource {
+    ApiResource {
+        group: GROUP.to_owned(),
+        version: VERSION.to_owned(),
+        api_version: format!("{GROUP}/{VERSION}"),
+        kind: KIND.to_owned(),
+        plural: PLURAL.to_owned(),
+    }
+}
