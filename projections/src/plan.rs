@@ -168,6 +168,12 @@ fn update(object: &ReleaseInventory, bodies: &Bodies, observed: &Observed, stamp
     let observed = repaired.as_ref().unwrap_or(observed);
     // For each manager, the body that the object reflects once what was planned so far is carried out.
     let mut reflected = observed.bodies().clone();
+    for (manager, reflected) in FieldManager::ALL.into_iter().zip(&mut reflected) {
+        // What is taken over from another log is not ours before it says so, even if it is the same.
+        if observed.stamp(manager).is_some_and(|found| found.log != stamp.log) {
+            reflected.strays.insert(annotation(manager));
+        }
+    }
     let mut apply = |body: &Body| {
         let reflected = &mut reflected[body.manager() as usize];
         if reflected != body {

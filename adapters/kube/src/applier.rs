@@ -106,6 +106,8 @@ pub(crate) struct Shared<L> {
     metrics: Metrics,
     /// What the cluster will not take, until it changes: a hash of what was wanted.
     refused: Mutex<HashMap<ReleaseKey, u64>>,
+    /// What was told to be large.
+    large: Mutex<HashSet<ReleaseKey>>,
 }
 
 /// How far two passes of a release are apart: a burst of events is a handful of passes.
@@ -146,6 +148,7 @@ impl<L: Log> Applier<L> {
             leadership: leadership.clone(),
             metrics,
             refused: Mutex::default(),
+            large: Mutex::default(),
         });
         Self {
             shared,
@@ -300,9 +303,9 @@ impl<L: Log> Applier<L> {
                 self.led = false;
                 return Ok(());
             }
-            End::Again { why, at_least } => {
+            End::Again { why, pause: bounds } => {
                 let attempts = self.attempts.entry(key.clone()).or_default();
-                let pause = pause_after(*attempts).max(at_least);
+                let pause = pause_after(*attempts).min(*bounds.end()).max(*bounds.start());
                 *attempts += 1;
                 tracing::warn!(release = %key, %why, retry_in = ?pause, "Inventory could not be applied");
                 (pause, Redo::Yes)

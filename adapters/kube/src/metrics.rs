@@ -1,21 +1,23 @@
 //! What the applier counts, by the names under which it is scraped.
 
-use decklog_projections::plan::{FieldManager, Owner};
+use decklog_projections::plan::{FieldManager, LIMIT_BYTES, Owner, WARN_BYTES};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::answer::Trouble;
 
 /// Counters of the applier, cheap to clone.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Metrics {
     passes: Counter,
     marks: Counter,
     applies: Family<Apply, Counter>,
     refusals: Family<Refused, Counter>,
     taken: Family<Taken, Counter>,
+    forecasts: Histogram,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -38,6 +40,20 @@ struct Taken {
     operation: String,
 }
 
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            passes: Counter::default(),
+            marks: Counter::default(),
+            applies: Family::default(),
+            refusals: Family::default(),
+            taken: Family::default(),
+            // Up to what a cluster stores of one object.
+            forecasts: Histogram::new([4_096.0, 16_384.0, 65_536.0, 262_144.0, WARN_BYTES as f64, LIMIT_BYTES as f64]),
+        }
+    }
+}
+
 impl Metrics {
     /// Registers what is counted.
     pub fn register(&self, registry: &mut Registry) {
@@ -51,10 +67,19 @@ impl Metrics {
         registry.register("applies", "Requests to the API server that write, by their answer", self.applies.clone());
         registry.register("projection_refusals", "Inventories that the cluster does not take", self.refusals.clone());
         registry.register(
+            "forecast_bytes",
+            "Sizes that inventories will have in the cluster, one a pass",
+            self.forecasts.clone(),
+        );
+        registry.register(
             "fields_taken_over",
             "Fields of ours that somebody else had written, by that manager",
             self.taken.clone(),
         );
+    }
+
+    pub(crate) fn forecast(&self, bytes: usize) {
+        self.forecasts.observe(bytes as f64);
     }
 
     pub(crate) fn passed(&self) {

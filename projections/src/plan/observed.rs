@@ -16,7 +16,7 @@ pub struct Observed {
     uid: String,
     resource_version: String,
     bodies: [Body; 4],
-    stamps: Vec<Stamp>,
+    stamps: [Option<Stamp>; 4],
 }
 
 /// What came from the API server is no object.
@@ -45,7 +45,7 @@ impl Observed {
         let bodies = FieldManager::ALL.map(|manager| body_of(manager, &object, shard_label));
         let annotations = &object["metadata"]["annotations"];
         let stamp = |manager| annotations.get(annotation(manager))?.as_str().and_then(Stamp::parse);
-        let stamps = FieldManager::ALL.into_iter().filter_map(stamp).collect();
+        let stamps = FieldManager::ALL.map(stamp);
         Ok(Self { shard_label: shard_label.to_owned(), uid, resource_version, bodies, stamps, object })
     }
 
@@ -75,7 +75,12 @@ impl Observed {
 
     /// From which logs, and from how much of them, its bodies were made.
     pub fn stamps(&self) -> impl Iterator<Item = &Stamp> {
-        self.stamps.iter()
+        self.stamps.iter().flatten()
+    }
+
+    /// From which log, and from how much of it, the body of a manager was made.
+    pub(super) fn stamp(&self, manager: FieldManager) -> Option<&Stamp> {
+        self.stamps[manager as usize].as_ref()
     }
 
     /// What each manager says in it, in the order of [`FieldManager::ALL`].

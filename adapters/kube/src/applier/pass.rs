@@ -2,15 +2,19 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
+use std::ops::RangeInclusive;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use decklog_engine::log::Log;
 use decklog_projections::inventory::{Inventories, Standing};
-use decklog_projections::plan::{Action, Desired, FieldManager, Observed, Refusal, Stamp, Wanted, plan};
+use decklog_projections::plan::{
+    Action, Desired, FieldManager, LIMIT_BYTES, Observed, Refusal, WARN_BYTES, Wanted, forecast, plan,
+};
 use decklog_schemas::ReleaseKey;
 
 use super::cache::Present;
-use super::{ApplyError, Shared};
+use super::{ApplyError, LONGEST_PAUSE, Shared};
 use crate::answer::Trouble;
 
 /// How a pass ended.
@@ -24,19 +28,22 @@ pub(crate) enum End {
     Again {
         /// Why.
         why: String,
-        /// How long to wait at least.
-        at_least: Duration,
+        /// How long to wait at least, and at the most.
+        pause: RangeInclusive<Duration>,
     },
 }
 
 /// How often a pass plans again because the cluster has changed under it.
 const ROUNDS: usize = 5;
 
+/// What is waited after an attempt, if nothing speaks for less or for more.
+const ANY_PAUSE: RangeInclusive<Duration> = Duration::ZERO..=LONGEST_PAUSE;
+
 /// How often is looked whether a namespace is there.
-const NAMESPACE_LOOK: Duration = Duration::from_secs(1);
+const NAMESPACE_LOOK: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(5);
 
 /// How often is looked whether somebody has installed the definition, or given us a right.
-const ADMIN_LOOK: Duration = Duration::from_secs(5);
+const ADMIN_LOOK: RangeInclusive<Duration> = Duration::from_secs(5)..=LONGEST_PAUSE;
 
 impl<L: Log> Shared<L> {
     /// Brings one release in line with the log.
@@ -61,7 +68,8 @@ impl<L: Log> Shared<L> {
             Ok(observed) => observed,
             Err(trouble) => return Ok(self.after(trouble)),
         };
-        let desired = self.desired(&standing);
+        let desired = Desired::of(&standing, &self.log, &self.options.shard_label);
+        self.weigh(key, &desired);
         for _ in 0..ROUNDS {
             let actions = match plan(&desired, observed.as_ref(), self.options.other) {
                 Ok(actions) => actions,
@@ -110,16 +118,17 @@ impl<L: Log> Shared<L> {
         Ok(again("the object changes while it is applied, or is not what was applied"))
     }
 
-    fn desired(&self, standing: &Standing) -> Desired {
-        let mut object = standing.wanted.clone();
-        if let Wanted::Object(object) = &mut object {
-            // The fold knows the label by its usual key.
-            let labels = std::mem::take(&mut object.metadata.labels);
-            object.metadata.labels =
-                labels.into_values().map(|shard| (self.options.shard_label.clone(), shard)).collect();
+    /// Tells how large the object will be, and warns while there is still time to do something about it.
+    fn weigh(&self, key: &ReleaseKey, desired: &Desired) {
+        let Wanted::Object(object) = &desired.object else { return };
+        let bytes = forecast(object);
+        self.metrics.forecast(bytes);
+        let mut large = self.large.lock().unwrap_or_else(PoisonError::into_inner);
+        if bytes <= WARN_BYTES {
+            large.remove(key);
+        } else if large.insert(key.clone()) {
+            tracing::warn!(release = %key, bytes, limit = LIMIT_BYTES, "Inventory takes more than half of what a cluster stores of one object; a release with fewer items would");
         }
-        let stamp = Stamp { log: self.log.clone(), sequence: standing.sequence };
-        Desired { object, stamp, folded: standing.folded }
     }
 
     /// The object as it is known, or as the cluster says if that is in doubt.
@@ -173,18 +182,18 @@ impl<L: Log> Shared<L> {
 
     /// When to try again after something that passes.
     fn after(&self, trouble: Trouble) -> End {
-        let at_least = match &trouble {
+        let pause = match &trouble {
             Trouble::NamespaceMissing | Trouble::NamespaceTerminating => NAMESPACE_LOOK,
             Trouble::NotServed | Trouble::Forbidden { .. } => ADMIN_LOOK,
-            Trouble::Busy { retry_after, .. } => retry_after.unwrap_or_default(),
-            Trouble::Changed { .. } | Trouble::Unknown { .. } | Trouble::Permanent { .. } => Duration::ZERO,
+            Trouble::Busy { retry_after, .. } => retry_after.unwrap_or_default()..=LONGEST_PAUSE,
+            Trouble::Changed { .. } | Trouble::Unknown { .. } | Trouble::Permanent { .. } => ANY_PAUSE,
         };
-        End::Again { why: trouble.to_string(), at_least }
+        End::Again { why: trouble.to_string(), pause }
     }
 }
 
 fn again(why: &str) -> End {
-    End::Again { why: why.to_owned(), at_least: Duration::ZERO }
+    End::Again { why: why.to_owned(), pause: ANY_PAUSE }
 }
 
 fn manager_of(action: &Action) -> FieldManager {

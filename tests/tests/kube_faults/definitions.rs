@@ -1,0 +1,61 @@
+//! The definition of ReleaseInventory missing, or older than the projector: it waits, says so, and goes on.
+
+use std::time::Duration;
+
+use decklog_schemas::inventory::{GROUP, PLURAL};
+use decklog_tests::binary;
+use decklog_tests::kube::ControlPlane;
+use decklog_tests::nats::{NatsServer, api};
+use decklog_tests::projector::{Deployment, applies, check_audit, emit, make_namespace, settle};
+use serde_json::Value;
+
+use crate::stage::{Story, count_in_timeline, servers};
+
+/// The definition that `decklog crd` prints, without one field.
+fn older() -> String {
+    let mut crd: Value = serde_saphyr::from_str(&binary::stdout(["crd"])).expect("it is YAML");
+    let fields = "/spec/versions/0/schema/openAPIV3Schema/properties/hooks/items/properties";
+    let fields = crd.pointer_mut(fields).and_then(Value::as_object_mut).expect("hooks have fields");
+    fields.remove("timeout").expect("hooks have a timeout");
+    crd.to_string()
+}
+
+#[test]
+fn missing_and_then_older() {
+    let (plane, server) = (ControlPlane::start(), NatsServer::start());
+    api::init(&server.url(), 1);
+    make_namespace(&plane, "shop");
+    emit(&server.url(), &Story::of("shop", "web").whole());
+    let deployment = Deployment::new(&server.url(), &plane, &[]);
+    let mut projector = deployment.launch();
+    projector.wait_for("the cluster has no ReleaseInventory: `decklog crd | kubectl apply --server-side -f -`");
+    plane.apply(&older());
+    projector.wait_for("it lacks hooks[].timeout: `decklog crd | kubectl apply --server-side -f -`");
+    // Long enough to look again.
+    std::thread::sleep(Duration::from_secs(4));
+    assert_eq!(applies(&plane), 0, "{}", projector.said());
+    assert!(!projector.said().contains("Ready"), "{}", projector.said());
+    plane.install_crd();
+    projector.wait_for("Ready");
+    settle(&plane, &server.url());
+    assert_eq!(projector.stop(), Some(0), "{}", projector.said());
+    check_audit(&plane, 0);
+}
+
+#[test]
+fn deleted_and_installed_again() {
+    let (plane, server) = servers();
+    emit(&server.url(), &Story::of("shop", "web").whole());
+    let deployment = Deployment::new(&server.url(), &plane, &[]);
+    let mut projector = deployment.launch();
+    settle(&plane, &server.url());
+    let name = format!("{PLURAL}.{GROUP}");
+    plane.kubectl_stdout(&["delete", "crd", &name], "");
+    emit(&server.url(), &Story::of("shop", "web").applied("c", "r2"));
+    std::thread::sleep(Duration::from_secs(2));
+    plane.install_crd();
+    settle(&plane, &server.url());
+    assert_eq!(projector.stop(), Some(0), "{}", projector.said());
+    assert_eq!(count_in_timeline(&server.url(), "web", "ProjectionRefused"), 0, "{}", projector.said());
+    check_audit(&plane, 0);
+}

@@ -1,0 +1,96 @@
+//! Two projectors of one log: one applies, and who was paused past its lease changes nothing when it goes on.
+
+use std::time::{Duration, Instant};
+
+use decklog_tests::kube::{ControlPlane, Rights, audit};
+use decklog_tests::numbered;
+use decklog_tests::process::poll;
+use decklog_tests::projector::{Deployment, check_audit, emit, settle};
+use rustix::process::Signal;
+
+use crate::stage::{servers, versions};
+
+/// What a projector needs.
+const RULES: &str = r#"
+- {apiGroups: [core.convoy.kumodo.io], resources: [releaseinventories], verbs: [get, list, watch, create, patch, delete]}
+- {apiGroups: [core.convoy.kumodo.io], resources: [releases], verbs: [get, list, watch, patch]}
+- {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, create, update]}
+"#;
+
+/// How long who stands by may take to lead after the Lease was given back: two looks, and a busy machine.
+const AT_ONCE: Duration = Duration::from_secs(10);
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Writes of a ServiceAccount to inventories, by whether they were refused.
+fn writes_by(plane: &ControlPlane, name: &str) -> (usize, usize) {
+    let log = plane.audit();
+    let user = format!("system:serviceaccount:decklog:{name}");
+    let (done, refused): (Vec<_>, Vec<_>) =
+        audit::writes(&log).filter(|line| audit::user(line) == user).partition(|line| audit::code(line) < 300);
+    (done.len(), refused.len())
+}
+
+#[test]
+fn the_leader_paused_past_its_lease() {
+    let (plane, server) = servers();
+    let account = |name| plane.service_account("decklog", name, Rights::Cluster(RULES));
+    let (one, two) = (account("one"), account("two"));
+    // The first is slow: when it is paused it has much to do, and when it goes on it has requests to send at once.
+    let slow = ["--kube-api-qps", "4", "--kube-api-burst", "1"];
+    let one = Deployment::as_user(&server.url(), &plane, &one, &slow);
+    let two = Deployment::as_user(&server.url(), &plane, &two, &[]);
+    let mut first = one.launch();
+    first.wait_for("Holds the Lease");
+    let mut second = two.launch();
+    second.wait_for("Stands by");
+    emit(&server.url(), &numbered::lines(0..100));
+    let begun = poll(LIMIT, || (writes_by(&plane, "one").0 >= 2).then_some(()));
+    first.signal(Signal::STOP);
+    assert!(begun.is_some(), "{}", first.said());
+    let before = writes_by(&plane, "one");
+    assert_eq!(writes_by(&plane, "two"), (0, 0), "who stands by has written");
+
+    second.wait_for("Holds the Lease");
+    settle(&plane, &server.url());
+    emit(&server.url(), &numbered::lines(100..400));
+    settle(&plane, &server.url());
+    let settled = versions(&plane);
+    let said = first.said().len();
+    first.signal(Signal::CONT);
+    first.wait_for_after(said, "Stands by");
+    // By then it has found out about everything that it had in flight.
+    std::thread::sleep(Duration::from_secs(3));
+    let after = writes_by(&plane, "one");
+    assert_eq!(versions(&plane), settled, "{}", first.said());
+    // What was on its way when it was paused is refused, one request of each release.
+    let refused = after.1 - before.1;
+    assert!(after.0 - before.0 <= 1 && refused <= 5, "{before:?} {after:?}\n{}", first.said());
+
+    let said = first.said().len();
+    assert_eq!(second.stop(), Some(0), "{}", second.said());
+    let stopped = Instant::now();
+    first.wait_for_after(said, "Holds the Lease");
+    assert!(stopped.elapsed() < AT_ONCE, "{:?}", stopped.elapsed());
+    emit(&server.url(), &numbered::lines(400..430));
+    settle(&plane, &server.url());
+    check_audit(&plane, refused);
+}
+
+#[test]
+fn the_leader_paused_and_nobody_else_there() {
+    let (plane, server) = servers();
+    let deployment = Deployment::new(&server.url(), &plane, &[]);
+    let mut projector = deployment.launch();
+    projector.wait_for("Holds the Lease");
+    emit(&server.url(), &numbered::lines(0..50));
+    projector.signal(Signal::STOP);
+    emit(&server.url(), &numbered::lines(50..100));
+    // Longer than it may write without a renewal.
+    std::thread::sleep(Duration::from_secs(11));
+    projector.signal(Signal::CONT);
+    settle(&plane, &server.url());
+    emit(&server.url(), &numbered::lines(100..150));
+    settle(&plane, &server.url());
+    check_audit(&plane, 0);
+}
