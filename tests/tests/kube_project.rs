@@ -105,6 +105,11 @@ fn an_embedded_log_is_applied_and_answers_meanwhile() {
     let log = data.display().to_string();
     emit(&log, &numbered::lines(0..50));
     let kubeconfig = plane.kubeconfig().display().to_string();
+    let other = folder.path().join("other").display().to_string();
+    let refused = binary::run(["project", "--from", &other, "--kubeconfig", &kubeconfig]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("there is no embedded log"), "{said}");
+    assert!(!folder.path().join("other").exists(), "a name that is mistyped makes no log");
     let args = ["project", "--from", &log, "--kubeconfig", &kubeconfig, "--lease-namespace", "decklog"];
     let mut projector = Up::of(args);
     settle(&plane, &log);

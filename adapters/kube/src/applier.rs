@@ -75,13 +75,20 @@ pub struct Applier<L> {
     running: HashMap<ReleaseKey, Redo>,
     /// When the next pass of a release may begin, where that is not at once.
     not_before: HashMap<ReleaseKey, Instant>,
-    attempts: HashMap<ReleaseKey, u32>,
+    troubles: HashMap<ReleaseKey, Attempts>,
     /// Objects that the list under way has shown so far.
     listing: Option<HashSet<ReleaseKey>>,
     /// Whether it is known what is in the cluster.
     is_listed: bool,
     /// Whether all was looked at since we lead, and nothing was dropped for we did not.
     led: bool,
+}
+
+/// What went wrong with a release, and how often so far.
+#[derive(Debug, Default)]
+struct Attempts {
+    failed: u32,
+    why: String,
 }
 
 /// Whether a release changed while its pass was running.
@@ -158,7 +165,7 @@ impl<L: Log> Applier<L> {
             incoming: Some(incoming),
             running: HashMap::new(),
             not_before: HashMap::new(),
-            attempts: HashMap::new(),
+            troubles: HashMap::new(),
             listing: None,
             is_listed: false,
             led: false,
@@ -296,7 +303,7 @@ impl<L: Log> Applier<L> {
         let now = Instant::now();
         let (pause, redo) = match end? {
             End::Settled => {
-                self.attempts.remove(&key);
+                self.troubles.remove(&key);
                 (SPACING, redo)
             }
             End::Standby => {
@@ -304,10 +311,14 @@ impl<L: Log> Applier<L> {
                 return Ok(());
             }
             End::Again { why, pause: bounds } => {
-                let attempts = self.attempts.entry(key.clone()).or_default();
-                let pause = pause_after(*attempts).min(*bounds.end()).max(*bounds.start());
-                *attempts += 1;
-                tracing::warn!(release = %key, %why, retry_in = ?pause, "Inventory could not be applied");
+                let attempts = self.troubles.entry(key.clone()).or_default();
+                let pause = pause_after(attempts.failed).min(*bounds.end()).max(*bounds.start());
+                attempts.failed += 1;
+                // What lasts is told once.
+                if attempts.why != why {
+                    tracing::warn!(release = %key, %why, "Inventory could not be applied; trying again until it can");
+                    attempts.why = why;
+                }
                 (pause, Redo::Yes)
             }
         };

@@ -17,7 +17,7 @@ use decklog_nats::JetStreamLog;
 use decklog_projections::inventory::Inventories;
 use decklog_projections::plan::{OtherLog, StampError};
 use decklog_schemas::{DEFAULT_CLUSTER, ReleaseKey, Sequence};
-use decklog_sled::SledCheckpoints;
+use decklog_sled::{OpenError, SledCheckpoints};
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinHandle};
@@ -28,10 +28,10 @@ use crate::args::{AccessArgs, ApplyArgs};
 use crate::config::{Config, variable};
 use crate::engine::Engine;
 use crate::exit::{Answer, Failure};
-use crate::folder::Embedded;
+use crate::folder::{CHECKPOINT, Embedded};
 use crate::signals::Signals;
 use crate::socket::Socket;
-use crate::source::{Taken, take};
+use crate::source::{LOG, Taken, open_failure, take};
 
 /// How often is looked whether the API server answers, and knows what we write.
 const LOOK: Duration = Duration::from_secs(3);
@@ -77,6 +77,9 @@ pub(super) async fn run_folder(
     apply: ApplyArgs,
     config: &Config,
 ) -> Result<Answer, Error> {
+    if !folder.join(LOG).exists() && !folder.join(CHECKPOINT).exists() {
+        return Err(open_failure(folder, OpenError::NotALog { dir: folder.join(LOG) }));
+    }
     let mut begun = Start::new(access, apply, config).await?;
     let open = async || {
         let (sink, changed) = changes();
