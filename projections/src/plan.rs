@@ -109,8 +109,10 @@ pub enum Refusal {
 pub enum OtherLog {
     /// Never: a projector of the wrong log would replace what is right.
     Refuse,
-    /// Somebody said so.
+    /// Somebody said so: from then on it is of this log, and says so.
     Adopt,
+    /// Nobody knows which log this is, such as that in a file: every stamp is taken for its own.
+    Indistinct,
 }
 
 /// The requests that bring an object in line with the log, in order; none if it is.
@@ -133,7 +135,7 @@ pub fn plan(desired: &Desired, observed: Option<&Observed>, other: OtherLog) -> 
         }
         (Wanted::Object(object), Some(observed)) => {
             let bodies = Bodies::of(object)?;
-            Ok(update(object, &bodies, observed, &desired.stamp))
+            Ok(update(object, &bodies, observed, (&desired.stamp, other)))
         }
         (Wanted::Gone, Some(observed)) => Ok(vec![Action::Delete { uid: observed.uid().to_owned() }]),
         // What carries our stamp is our own, applied by a projector that did not know better. Nothing else is ours to delete.
@@ -159,7 +161,12 @@ fn create(object: &ReleaseInventory, bodies: &Bodies, stamp: &Stamp) -> Vec<Acti
     requests.actions
 }
 
-fn update(object: &ReleaseInventory, bodies: &Bodies, observed: &Observed, stamp: &Stamp) -> Vec<Action> {
+fn update(
+    object: &ReleaseInventory,
+    bodies: &Bodies,
+    observed: &Observed,
+    (stamp, other): (&Stamp, OtherLog),
+) -> Vec<Action> {
     let mut requests = Requests::new(object, stamp, Precondition::AsObserved);
     let repaired = observed.repair().map(|repair| {
         requests.repair(&repair);
@@ -170,7 +177,7 @@ fn update(object: &ReleaseInventory, bodies: &Bodies, observed: &Observed, stamp
     let mut reflected = observed.bodies().clone();
     for (manager, reflected) in FieldManager::ALL.into_iter().zip(&mut reflected) {
         // What is taken over from another log is not ours before it says so, even if it is the same.
-        if observed.stamp(manager).is_some_and(|found| found.log != stamp.log) {
+        if other == OtherLog::Adopt && observed.stamp(manager).is_some_and(|found| found.log != stamp.log) {
             reflected.strays.insert(annotation(manager));
         }
     }

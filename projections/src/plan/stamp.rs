@@ -62,7 +62,7 @@ impl Stamp {
         if self.log != log {
             return match other {
                 OtherLog::Refuse => Err(StampError::OtherLog { found: self.log.clone(), log: log.to_owned() }),
-                OtherLog::Adopt => Ok(()),
+                OtherLog::Adopt | OtherLog::Indistinct => Ok(()),
             };
         }
         if Some(self.sequence) > folded {

@@ -82,7 +82,8 @@ pub(super) async fn run(args: ProjectArgs, config: &Config) -> Result<Answer, Er
 fn other(log: &Identity, adopt_log: bool) -> OtherLog {
     match log {
         Identity::Known(_) if !adopt_log => OtherLog::Refuse,
-        Identity::Known(_) | Identity::Unknown => OtherLog::Adopt,
+        Identity::Known(_) => OtherLog::Adopt,
+        Identity::Unknown => OtherLog::Indistinct,
     }
 }
 
