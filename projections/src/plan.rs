@@ -18,7 +18,7 @@ pub use self::body::{Body, RowKey, Rows};
 pub use self::drift::{Cause, Comparison, Difference, Identity, Past, Told, Verdict, Writer, compare};
 pub use self::managed::Owner;
 pub use self::manager::FieldManager;
-pub use self::names::BadName;
+pub use self::names::{BadName, is_name};
 pub use self::observed::{Observed, Unreadable};
 pub use self::size::{LIMIT_BYTES, WARN_BYTES, forecast};
 pub use self::stamp::{Stamp, StampError, annotation};
@@ -139,11 +139,16 @@ pub fn plan(desired: &Desired, observed: Option<&Observed>, other: OtherLog) -> 
         }
         (Wanted::Gone, Some(observed)) => Ok(vec![Action::Delete { uid: observed.uid().to_owned() }]),
         // What carries our stamp is our own, applied by a projector that did not know better. Nothing else is ours to delete.
-        (Wanted::Nothing, Some(observed)) if observed.stamps().next().is_some() => {
+        (Wanted::Nothing, Some(observed)) if observed.stamps().any(|stamp| is_ours(stamp, &desired.stamp, other)) => {
             Ok(vec![Action::Delete { uid: observed.uid().to_owned() }])
         }
         (Wanted::Nothing, _) | (Wanted::Gone, None) => Ok(Vec::new()),
     }
+}
+
+/// Whether a stamp is of this log.
+fn is_ours(stamp: &Stamp, ours: &Stamp, other: OtherLog) -> bool {
+    stamp.log == ours.log || other == OtherLog::Indistinct
 }
 
 /// The bodies of an object, by manager.

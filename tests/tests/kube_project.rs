@@ -1,11 +1,13 @@
 //! `decklog project` on a real API server: the cluster says what the log says, whoever interferes.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use decklog_tests::binary::{self, Up, root};
 use decklog_tests::kube::ControlPlane;
 use decklog_tests::nats::{NatsServer, api};
 use decklog_tests::numbered;
+use decklog_tests::process::poll;
 use decklog_tests::projector::{Deployment, applies, check_audit, emit, make_namespace, settle};
 use decklog_tests::scenario::Scenario;
 use serde_json::{Value, json};
@@ -119,5 +121,38 @@ fn an_embedded_log_is_applied_and_answers_meanwhile() {
     settle(&plane, &log);
     let (code, rest) = projector.stop("TERM");
     assert_eq!(code, Some(0), "{rest}");
+    check_audit(&plane, 0);
+}
+
+/// In the path of a request a `?` would end the name.
+#[test]
+fn a_deleted_release_of_an_impossible_name_takes_no_other_with_it() {
+    let (plane, server) = servers();
+    make_namespace(&plane, "shop");
+    let deployment = Deployment::new(&server.url(), &plane, &[]);
+    let _projector = deployment.start();
+    emit(&server.url(), &numbered::event(0));
+    settle(&plane, &server.url());
+    let uid = || plane.get(&["releaseinventories", "-n", "shop", "release-0"])["metadata"]["uid"].clone();
+    let before = uid();
+    let of = |line: &str, name: &str| {
+        let mut event: Value = serde_json::from_str(line).expect("events are JSON");
+        event["subject"] = json!(format!("shop/{name}"));
+        event["id"] = json!(format!("{} {name}", event["id"].as_str().unwrap_or_default()));
+        event
+    };
+    for name in ["release-0?x", "release-0#x", "a b"] {
+        let mut deleted = of(&numbered::event(30), name);
+        deleted["type"] = json!("dev.decklog.ReleaseDeleted.v1");
+        deleted["data"] = json!({});
+        emit(&server.url(), &format!("{}\n{deleted}\n", of(&numbered::event(15), name)));
+        let told = || {
+            let args = ["timeline", "--from", &server.url(), "-n", "shop", name, "-o", "json"];
+            binary::stdout(args).contains("InventoryDeleted").then_some(())
+        };
+        assert!(poll(Duration::from_secs(60), told).is_some(), "the end of {name} is not told");
+    }
+    settle(&plane, &server.url());
+    assert_eq!(uid(), before, "another release's object was deleted");
     check_audit(&plane, 0);
 }

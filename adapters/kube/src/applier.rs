@@ -259,7 +259,12 @@ impl<L: Log> Applier<L> {
     async fn lead(&mut self) -> Result<(), ApplyError> {
         let leads = self.is_leading();
         let led = std::mem::replace(&mut self.led, leads);
-        if leads && !led { self.schedule_all().await } else { Ok(()) }
+        if !leads || led {
+            return Ok(());
+        }
+        // Another one may have had it taken meanwhile.
+        self.shared.refused().clear();
+        self.schedule_all().await
     }
 
     /// Looks at everything, after which every release is in line with the log again.
@@ -281,6 +286,10 @@ impl<L: Log> Applier<L> {
     fn schedule(&mut self, key: ReleaseKey) {
         if !self.is_leading() {
             self.led = false;
+            return;
+        }
+        // Once it is known what is there, everything is looked at.
+        if !self.is_listed {
             return;
         }
         if let Some(redo) = self.running.get_mut(&key) {
@@ -372,7 +381,7 @@ impl<L: Log> Shared<L> {
     /// What is ahead of the fold is no fault if the log has it: another projector was quicker.
     async fn confirm(&self, release: &ReleaseKey, stamp: StampError) -> Result<(), ApplyError> {
         if let StampError::Ahead { found, .. } = &stamp {
-            let read = self.handle.log().read(*found, &Scope::All, Wait::No).await;
+            let read = self.handle.log().read(found.next(), &Scope::All, Wait::No).await;
             if !read.is_ok_and(|batch| batch.tail < Some(*found)) {
                 return Ok(());
             }

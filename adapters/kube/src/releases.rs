@@ -324,6 +324,8 @@ impl<L: Log> Releases<L> {
     /// Asks for a pass. Who stands by will look at everything when it leads.
     fn schedule(&mut self, key: ReleaseKey) {
         if !self.is_leading() {
+            // What is dropped here is looked at when the Lease is seen to be ours again.
+            self.led = false;
             return;
         }
         if let Some(redo) = self.running.get_mut(&key) {
@@ -351,6 +353,7 @@ impl<L: Log> Releases<L> {
                 }
             }
             End::Standby => {
+                self.led = false;
                 self.failing.remove(&key);
             }
             End::Again { why, subject, at_least } => {

@@ -75,7 +75,11 @@ impl Release {
                 self.owed = Some(Owed { uid, shard: shard.as_ref().map(|(shard, _)| shard.clone()) });
                 self.live = Live { shard, ..Live::default() };
             }
-            Body::InventoryDeleted(_) => self.owed = None,
+            // One of an incarnation before says nothing of what is owed now.
+            Body::InventoryDeleted(_) => {
+                let uid = event.release_uid.as_deref();
+                self.owed.take_if(|owed| uid.is_none() || owed.uid.is_none() || owed.uid.as_deref() == uid);
+            }
             // The object of the next incarnation takes the place of the last one's.
             _ if self.exists() => self.owed = None,
             _ => {}

@@ -17,13 +17,19 @@ const SUBDOMAIN_BYTES: usize = 253;
 
 const LABEL_BYTES: usize = 63;
 
+/// Whether an API server may have an object of that name in that namespace.
+#[must_use]
+pub fn is_name(namespace: &str, name: &str) -> bool {
+    is_label(namespace) && is_subdomain(name)
+}
+
 /// Checks what the object is called, and its labels' values.
 pub(super) fn check(metadata: &Metadata) -> Result<(), BadName> {
     let bad = |what, value: &str| Err(BadName { what, value: value.to_owned() });
     if !is_label(&metadata.namespace) {
         return bad("name of a namespace (RFC 1123 label)", &metadata.namespace);
     }
-    if metadata.name.len() > SUBDOMAIN_BYTES || !metadata.name.split('.').all(is_part) {
+    if !is_subdomain(&metadata.name) {
         return bad("name of an object (RFC 1123 subdomain)", &metadata.name);
     }
     metadata.labels.values().find(|value| !is_label_value(value)).map_or(Ok(()), |value| bad("value of a label", value))
@@ -31,6 +37,10 @@ pub(super) fn check(metadata: &Metadata) -> Result<(), BadName> {
 
 fn is_label(text: &str) -> bool {
     text.len() <= LABEL_BYTES && is_part(text)
+}
+
+fn is_subdomain(text: &str) -> bool {
+    text.len() <= SUBDOMAIN_BYTES && text.split('.').all(is_part)
 }
 
 fn is_part(text: &str) -> bool {

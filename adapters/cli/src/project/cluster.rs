@@ -199,7 +199,8 @@ impl Target {
         changed: mpsc::UnboundedReceiver<Vec<ReleaseKey>>,
         stop: watch::Receiver<bool>,
     ) -> Result<(), Error> {
-        let mut stopped = stop.clone();
+        let mut stopped_outside = stop.clone();
+        let mut stopped = stop;
         let prepared = async {
             // The engine answers once it has caught up; if it ends before, it says so itself.
             if handle.ask(|_: &mut Inventories| ()).await.is_err() {
@@ -227,12 +228,29 @@ impl Target {
         let (releases, changed) =
             Releases::new(client.clone(), handle.clone(), log.clone(), watched, leadership.clone(), changed);
         let (stop_watching, stopped) = watch::channel(false);
-        let releases = tokio::spawn(releases.run(stopped));
+        let mut releases = tokio::spawn(releases.run(stopped));
         let applier = Applier::new(client, handle, log, options, leadership, changed, self.metrics.clone());
-        let applied = tokio::spawn(applier.run(stop)).await;
-        // Nobody listens if it has ended.
-        let _ = stop_watching.send(true);
-        let watched = unless_panicked(releases.await);
+        let (halt, halted) = watch::channel(false);
+        let mut applier = tokio::spawn(applier.run(halted));
+        // Whichever ends first, the other one ends with it: alone it would do half of the work, and look ready. Nobody
+        // listens to what has ended.
+        let (applied, watched) = tokio::select! {
+            _ = stopped_outside.wait_for(|stopped| *stopped) => {
+                let _ = halt.send(true);
+                let applied = applier.await;
+                let _ = stop_watching.send(true);
+                (applied, releases.await)
+            }
+            applied = &mut applier => {
+                let _ = stop_watching.send(true);
+                (applied, releases.await)
+            }
+            watched = &mut releases => {
+                let _ = halt.send(true);
+                (applier.await, watched)
+            }
+        };
+        let watched = unless_panicked(watched);
         self.readiness.send_replace(Readiness::Stopping);
         // The Lease is given back when nothing is in flight any more.
         drop(give_back);

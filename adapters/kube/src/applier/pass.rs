@@ -9,7 +9,7 @@ use std::time::Duration;
 use decklog_engine::log::Log;
 use decklog_projections::inventory::{Inventories, Standing};
 use decklog_projections::plan::{
-    Action, Desired, FieldManager, LIMIT_BYTES, Observed, Refusal, WARN_BYTES, Wanted, forecast, plan,
+    Action, Desired, FieldManager, LIMIT_BYTES, Observed, Refusal, WARN_BYTES, Wanted, forecast, is_name, plan,
 };
 use decklog_schemas::ReleaseKey;
 
@@ -61,7 +61,7 @@ impl<L: Log> Shared<L> {
             return Ok(End::Settled);
         }
         let hash = hash_of(&standing.wanted);
-        if self.refused().get(key) == Some(&hash) {
+        if matches!(standing.wanted, Wanted::Object(_)) && self.refused().get(key) == Some(&hash) {
             return Ok(End::Settled);
         }
         let mut observed = match self.observed(key).await {
@@ -78,13 +78,8 @@ impl<L: Log> Shared<L> {
                     return Ok(again("the cluster is ahead of what is folded here"));
                 }
                 Err(refusal) => {
-                    let reason = match refusal {
-                        Refusal::TooLarge { .. } => "TooLarge",
-                        Refusal::Name(_) | Refusal::Stamp(_) => "InvalidName",
-                    };
-                    return self
-                        .refuse(key, &standing, (FieldManager::ReleaseInventory, reason, &refusal.to_string()))
-                        .await;
+                    let why = (FieldManager::ReleaseInventory, reason_of(&refusal), &*refusal.to_string());
+                    return self.refuse(key, &standing, why).await;
                 }
             };
             if actions.is_empty() {
@@ -103,6 +98,10 @@ impl<L: Log> Shared<L> {
                             Err(trouble) => return Ok(self.after(trouble)),
                         };
                         break;
+                    }
+                    // A deletion stays the same for ever: somebody may lift what forbids it.
+                    Err(trouble @ Trouble::Permanent { .. }) if !matches!(standing.wanted, Wanted::Object(_)) => {
+                        return Ok(End::Again { why: trouble.to_string(), pause: ADMIN_LOOK });
                     }
                     Err(Trouble::Permanent { reason, message }) => {
                         let manager = manager_of(action);
@@ -151,10 +150,13 @@ impl<L: Log> Shared<L> {
         if standing.wanted != Wanted::Gone || observed.is_some() {
             return Ok(End::Settled);
         }
-        match self.ask(key).await {
-            Ok(None) => {}
-            Ok(Some(_)) => return Ok(again("the object is there again")),
-            Err(trouble) => return Ok(self.after(trouble)),
+        // Of a name that no API server takes there is no object, and the request for it would be one for another.
+        if is_name(&key.namespace, &key.name) {
+            match self.ask(key).await {
+                Ok(None) => {}
+                Ok(Some(_)) => return Ok(again("the object is there again")),
+                Err(trouble) => return Ok(self.after(trouble)),
+            }
         }
         match self.teller.inventory_deleted(key, standing).await {
             Ok(()) => Ok(End::Settled),
@@ -189,6 +191,13 @@ impl<L: Log> Shared<L> {
             Trouble::Changed { .. } | Trouble::Unknown { .. } | Trouble::Permanent { .. } => ANY_PAUSE,
         };
         End::Again { why: trouble.to_string(), pause }
+    }
+}
+
+fn reason_of(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::TooLarge { .. } => "TooLarge",
+        Refusal::Name(_) | Refusal::Stamp(_) => "InvalidName",
     }
 }
 

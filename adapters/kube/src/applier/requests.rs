@@ -94,6 +94,10 @@ impl<L: Log> Shared<L> {
     }
 
     fn take(&self, key: &ReleaseKey, object: &DynamicObject) -> Result<Option<Observed>, Trouble> {
+        if self.key_of(object).as_ref() != Some(key) {
+            let message = "the answer is about another object".to_owned();
+            return Err(Trouble::Unknown { message });
+        }
         self.cache().put(key, object);
         let value = serde_json::to_value(object).map_err(|error| Trouble::Unknown { message: error.to_string() })?;
         let observed = Observed::read(value, &self.options.shard_label);
