@@ -80,6 +80,8 @@ pub struct Applier<L> {
     listing: Option<HashSet<ReleaseKey>>,
     /// Whether it is known what is in the cluster.
     is_listed: bool,
+    /// Tells others once nothing in the cluster contradicts the log.
+    fits: watch::Sender<bool>,
     /// Whether all was looked at since we lead, and nothing was dropped for we did not.
     led: bool,
 }
@@ -168,8 +170,15 @@ impl<L: Log> Applier<L> {
             troubles: HashMap::new(),
             listing: None,
             is_listed: false,
+            fits: watch::Sender::new(false),
             led: false,
         }
+    }
+
+    /// Turns true once the objects of the cluster were looked at, and none is of another log or of more than this one has:
+    /// before that nothing may be said in the log either. Ends with the applier.
+    pub fn fits(&self) -> watch::Receiver<bool> {
+        self.fits.subscribe()
     }
 
     /// Applies until `stop` turns true; passes in flight come to their end.
@@ -225,6 +234,7 @@ impl<L: Log> Applier<L> {
                 if !self.is_listed {
                     self.shared.check_stamps().await?;
                     self.is_listed = true;
+                    self.fits.send_replace(true);
                     self.schedule_all().await?;
                 }
             }

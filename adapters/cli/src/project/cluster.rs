@@ -228,8 +228,11 @@ impl Target {
         let (releases, changed) =
             Releases::new(client.clone(), handle.clone(), log.clone(), watched, leadership.clone(), changed);
         let (stop_watching, stopped) = watch::channel(false);
-        let mut releases = tokio::spawn(releases.run(stopped));
         let applier = Applier::new(client, handle, log, options, leadership, changed, self.metrics.clone());
+        let fits = applier.fits();
+        let mut releases = tokio::spawn(async move {
+            if has_turned(fits, stopped.clone()).await { releases.run(stopped).await } else { Ok(()) }
+        });
         let (halt, halted) = watch::channel(false);
         let mut applier = tokio::spawn(applier.run(halted));
         // Whichever ends first, the other one ends with it: alone it would do half of the work, and look ready. Nobody
@@ -303,6 +306,14 @@ impl Target {
             }
             tokio::time::sleep(LOOK).await;
         }
+    }
+}
+
+/// Waits until the first turns true, unless the other one does before, or nobody can turn it any more.
+async fn has_turned(mut first: watch::Receiver<bool>, mut unless: watch::Receiver<bool>) -> bool {
+    tokio::select! {
+        turned = first.wait_for(|is| *is) => turned.is_ok(),
+        _ = unless.wait_for(|is| *is) => false,
     }
 }
 
