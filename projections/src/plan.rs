@@ -252,11 +252,12 @@ impl<'a> Requests<'a> {
 impl Bodies {
     fn of(object: &ReleaseInventory) -> Result<Self, Refusal> {
         names::check(&object.metadata)?;
-        let bytes = forecast(object);
+        let bodies = FieldManager::ALL.map(|manager| Body::of(manager, object));
+        let bytes = size::forecast_of(object, &bodies);
         if bytes > LIMIT_BYTES {
             return Err(Refusal::TooLarge { bytes });
         }
-        Ok(Self(FieldManager::ALL.map(|manager| Body::of(manager, object))))
+        Ok(Self(bodies))
     }
 
     fn by(&self, manager: FieldManager) -> &Body {

@@ -1,5 +1,6 @@
 //! The decklog command: its arguments, what each command does, and how the process ends.
 
+mod access;
 mod args;
 mod at;
 mod config;

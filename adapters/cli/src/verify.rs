@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Error;
 use decklog_engine::log::Scope;
-use decklog_kube::{Access, Look, LookError, Part, Rate, Selector};
+use decklog_kube::{Look, LookError, Part, Selector};
 use decklog_projections::plan::{Comparison, Desired, Identity, Observed, Past, Told, Verdict, Wanted, compare};
 use decklog_schemas::{DEFAULT_CLUSTER, ReleaseKey, Sequence};
 
@@ -75,10 +75,7 @@ pub(crate) async fn run(args: VerifyArgs, config: &Config) -> Result<Answer, Err
 
 /// A cluster to look at.
 pub(crate) async fn look(access: AccessArgs) -> Result<Look, Error> {
-    let rate = access.kube_api_qps.map(|qps| Rate::new(qps, access.kube_api_burst)).transpose();
-    let rate = rate.map_err(|error| Failure::usage(format!("--kube-api-qps: {error}")))?;
-    let access = Access { kubeconfig: access.kubeconfig, context: access.context, rate };
-    Look::connect(&access).await.map_err(|error| Failure::usage(error.to_string()))
+    Look::connect(&crate::access::access(access)?).await.map_err(|error| Failure::usage(error.to_string()))
 }
 
 /// What is in a cluster.

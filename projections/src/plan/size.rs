@@ -22,7 +22,12 @@ const ESCAPE: usize = r"\u003c".len();
 /// How many bytes an object will take, at most a few percent too many.
 #[must_use]
 pub fn forecast(object: &ReleaseInventory) -> usize {
-    let managed: usize = FieldManager::ALL.into_iter().map(|manager| managed_bytes(&Body::of(manager, object))).sum();
+    forecast_of(object, &FieldManager::ALL.map(|manager| Body::of(manager, object)))
+}
+
+/// The same for an object whose bodies are made already.
+pub(super) fn forecast_of(object: &ReleaseInventory, bodies: &[Body; 4]) -> usize {
+    let managed: usize = bodies.iter().map(managed_bytes).sum();
     let canonical = object.canonical();
     FRAME + canonical.len() + escapes(&String::from_utf8_lossy(&canonical), ESCAPE) + managed
 }

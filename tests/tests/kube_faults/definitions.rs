@@ -4,12 +4,21 @@ use std::time::Duration;
 
 use decklog_schemas::inventory::{GROUP, PLURAL};
 use decklog_tests::binary;
-use decklog_tests::kube::ControlPlane;
+use decklog_tests::kube::{ControlPlane, audit};
 use decklog_tests::nats::{NatsServer, api};
+use decklog_tests::process::poll;
 use decklog_tests::projector::{Deployment, applies, check_audit, emit, make_namespace, settle};
 use serde_json::Value;
 
 use crate::stage::{Story, count_in_timeline, servers};
+
+/// How long something may take that happens within seconds.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Whether a request is a projector's.
+fn is_ours(line: &Value) -> bool {
+    audit::user_agent(line).starts_with("decklog/")
+}
 
 /// The definition that `decklog crd` prints, without one field.
 fn older() -> String {
@@ -31,8 +40,15 @@ fn missing_and_then_older() {
     projector.wait_for("the cluster has no ReleaseInventory: `decklog crd | kubectl apply --server-side -f -`");
     plane.apply(&older());
     projector.wait_for("it lacks hooks[].timeout: `decklog crd | kubectl apply --server-side -f -`");
-    // Long enough to look again.
-    std::thread::sleep(Duration::from_secs(4));
+    // It has looked again, and has had time to act on what it saw.
+    let looks = || {
+        let log = plane.audit();
+        log.iter()
+            .filter(|line| is_ours(line) && line["requestURI"].as_str().is_some_and(|uri| uri.contains("openapi")))
+            .count()
+    };
+    let before = looks();
+    assert!(poll(LIMIT, || (looks() >= before + 2).then_some(())).is_some(), "it does not look again");
     assert_eq!(applies(&plane), 0, "{}", projector.said());
     assert!(!projector.said().contains("Ready"), "{}", projector.said());
     plane.install_crd();
@@ -52,7 +68,10 @@ fn deleted_and_installed_again() {
     let name = format!("{PLURAL}.{GROUP}");
     plane.kubectl_stdout(&["delete", "crd", &name], "");
     emit(&server.url(), &Story::of("shop", "web").applied("c", "r2"));
-    std::thread::sleep(Duration::from_secs(2));
+    // It has found out that the kind is not served any more.
+    let refused =
+        || plane.audit().iter().any(|line| is_ours(line) && line["verb"] == "patch" && audit::code(line) == 404);
+    assert!(poll(LIMIT, || refused().then_some(())).is_some(), "{}", projector.said());
     plane.install_crd();
     settle(&plane, &server.url());
     assert_eq!(projector.stop(), Some(0), "{}", projector.said());

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use decklog_tests::kube::ControlPlane;
+use decklog_tests::kube::release_crd::ReleaseCrd;
 use decklog_tests::nats::{NatsServer, api};
 use decklog_tests::projector::{Deployment, applies, check_audit, emit, make_namespace, settle};
 use serde_json::Value;
@@ -55,6 +56,27 @@ fn replaced_by_an_empty_one() {
     // From then on it is the log's own.
     let (code, said) = new.start().stop("TERM");
     assert_eq!(code, Some(0), "{said}");
+    check_audit(&plane, 0);
+}
+
+#[test]
+fn that_does_not_fit_is_told_nothing() {
+    let (plane, server) = servers();
+    let old = Deployment::new(&server.url(), &plane, &[]);
+    project(&plane, &server, &old, &Story::of("shop", "web").whole());
+    // One that is there and one that is going: what a watcher would tell the log of.
+    ReleaseCrd::USUAL.install(&plane);
+    ReleaseCrd::USUAL.create(&plane, "there", None, &[]);
+    ReleaseCrd::USUAL.create(&plane, "going", None, &["somebody.example/finalizer"]);
+    ReleaseCrd::USUAL.delete(&plane, "going");
+    api::order(&server.url(), "STREAM.DELETE.DECKLOG", &Value::Null);
+    api::init(&server.url(), 1);
+    for _ in 0..3 {
+        refuses(&plane, &Deployment::new(&server.url(), &plane, &[]), &["it was made from the log"]);
+        // Who was ended by an error has given the Lease back, so that the next one leads at once.
+        let info = api::order(&server.url(), "STREAM.INFO.DECKLOG", &Value::Null);
+        assert_eq!(info["state"]["messages"], 0, "something was said in it");
+    }
     check_audit(&plane, 0);
 }
 

@@ -12,7 +12,7 @@ use decklog_http::probes::{self, Bound, Health, Probes, Readiness};
 use decklog_kube::applier::{Applier, ApplyError, Options};
 use decklog_kube::lease::{Identity, Lease, LeaseName, Timing};
 use decklog_kube::releases::{Releases, Resource, Watched};
-use decklog_kube::{Access, Changes, Cluster, Definition, Metrics, Rate, ReachError, changes};
+use decklog_kube::{Changes, Cluster, Definition, Metrics, ReachError, changes};
 use decklog_nats::JetStreamLog;
 use decklog_projections::inventory::Inventories;
 use decklog_projections::plan::{OtherLog, StampError};
@@ -169,10 +169,7 @@ async fn start(place: &Place, sink: Changes) -> Result<Engine<JetStreamLog>, Err
 impl Target {
     async fn new(access: AccessArgs, apply: ApplyArgs, config: &Config) -> Result<Self, Error> {
         let usage = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
-        let rate = access.kube_api_qps.map(|qps| Rate::new(qps, access.kube_api_burst)).transpose();
-        let rate = rate.map_err(|error| usage(&format_args!("--kube-api-qps: {error}")))?;
-        let access = Access { kubeconfig: access.kubeconfig, context: access.context, rate };
-        let cluster = access.connect().await.map_err(|error| usage(&error))?;
+        let cluster = crate::access::access(access)?.connect().await.map_err(|error| usage(&error))?;
         let shard = apply.shard.or_else(|| variable("DECKLOG_SHARD"));
         let lease_name = LeaseName::new(shard.as_deref()).map_err(|error| usage(&error))?;
         let options = Options {
@@ -269,43 +266,43 @@ impl Target {
     }
 
     /// Waits until the API server answers, and knows every field that we write: what it does not know it would refuse.
+    /// A projector has no right to watch definitions, so that it looks from time to time.
     async fn wait_for_cluster(&self) -> Result<(), Error> {
         let mut told = String::new();
-        let mut tell = |waits_for: String| {
+        while let Some(waits_for) = self.lacks().await? {
             if told != waits_for {
                 tracing::warn!("{waits_for}");
                 self.readiness.send_replace(Readiness::CatchingUp { waits_for: waits_for.clone() });
                 told = waits_for;
             }
-        };
-        loop {
-            match self.cluster.reach().await {
-                Ok(_) => {}
-                Err(error @ (ReachError::Unauthorized { .. } | ReachError::NoCredentials { .. })) => {
-                    return Err(Failure::unreachable(error.to_string()));
-                }
-                Err(error) => {
-                    tell(error.to_string());
-                    tokio::time::sleep(LOOK).await;
-                    continue;
-                }
-            }
-            match Definition::look(&self.cluster.client()).await {
-                Ok(Definition::Served) => return Ok(()),
-                Ok(Definition::Missing) => tell(
-                    "the cluster has no ReleaseInventory: `decklog crd | kubectl apply --server-side -f -` installs it; \
-                     waiting until it is there"
-                        .to_owned(),
-                ),
-                Ok(Definition::Older { missing }) => tell(format!(
-                    "the cluster's ReleaseInventory is older than this decklog, it lacks {}: `decklog crd | kubectl apply \
-                     --server-side -f -` brings it up to date; waiting until that is done",
-                    missing.join(", ")
-                )),
-                Err(error) => tell(format!("{:#}", Error::from(error))),
-            }
             tokio::time::sleep(LOOK).await;
         }
+        Ok(())
+    }
+
+    /// What the cluster lacks; none if it is fit.
+    async fn lacks(&self) -> Result<Option<String>, Error> {
+        match self.cluster.reach().await {
+            Ok(_) => {}
+            Err(error @ (ReachError::Unauthorized { .. } | ReachError::NoCredentials { .. })) => {
+                return Err(Failure::unreachable(error.to_string()));
+            }
+            Err(error) => return Ok(Some(error.to_string())),
+        }
+        Ok(match Definition::look(&self.cluster.client()).await {
+            Ok(Definition::Served) => None,
+            Ok(Definition::Missing) => Some(
+                "the cluster has no ReleaseInventory: `decklog crd | kubectl apply --server-side -f -` installs it; waiting \
+                 until it is there"
+                    .to_owned(),
+            ),
+            Ok(Definition::Older { missing }) => Some(format!(
+                "the cluster's ReleaseInventory is older than this decklog, it lacks {}: `decklog crd | kubectl apply \
+                 --server-side -f -` brings it up to date; waiting until that is done",
+                missing.join(", ")
+            )),
+            Err(error) => Some(format!("{:#}", Error::from(error))),
+        })
     }
 }
 

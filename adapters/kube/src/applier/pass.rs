@@ -60,8 +60,7 @@ impl<L: Log> Shared<L> {
         if self.options.shard.is_some() && standing.shard != self.options.shard {
             return Ok(End::Settled);
         }
-        let hash = hash_of(&standing.wanted);
-        if matches!(standing.wanted, Wanted::Object(_)) && self.refused().get(key) == Some(&hash) {
+        if self.is_refused(key, &standing.wanted) {
             return Ok(End::Settled);
         }
         let mut observed = match self.observed(key).await {
@@ -69,7 +68,6 @@ impl<L: Log> Shared<L> {
             Err(trouble) => return Ok(self.after(trouble)),
         };
         let desired = Desired::of(&standing, &self.log, &self.options.shard_label);
-        self.weigh(key, &desired);
         for _ in 0..ROUNDS {
             let actions = match plan(&desired, observed.as_ref(), self.options.other) {
                 Ok(actions) => actions,
@@ -86,6 +84,7 @@ impl<L: Log> Shared<L> {
                 self.refused().remove(key);
                 return self.settled(key, &standing, observed.as_ref()).await;
             }
+            self.weigh(key, &desired);
             for action in &actions {
                 if !self.may_write() {
                     return Ok(End::Standby);
@@ -115,6 +114,12 @@ impl<L: Log> Shared<L> {
             }
         }
         Ok(again("the object changes while it is applied, or is not what was applied"))
+    }
+
+    /// Whether the cluster has refused just this. Of a deletion that is not remembered: it stays the same for ever.
+    fn is_refused(&self, key: &ReleaseKey, wanted: &Wanted) -> bool {
+        let refused = self.refused().get(key).copied();
+        matches!(wanted, Wanted::Object(_)) && refused.is_some_and(|refused| refused == hash_of(wanted))
     }
 
     /// Tells how large the object will be, and warns while there is still time to do something about it.
