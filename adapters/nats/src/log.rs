@@ -26,6 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// How long one that opens the log bears with servers that have no JetStream: a leaf node may have lost its hub for a moment.
 const NO_JETSTREAM: Duration = Duration::from_secs(2);
 
+/// How often is looked whether JetStream is there. Not through [`Away`]: within these seconds there is nothing to tell
+/// but the error itself.
+const JETSTREAM_LOOK: Duration = Duration::from_millis(250);
+
 /// After what time without a record a reader looks whether the log is still there, and still the same.
 const IDLE_CHECK: Duration = Duration::from_secs(5);
 
@@ -177,18 +181,12 @@ impl JetStreamLog {
                     warn_of_configuration(stream, &info);
                     return Ok(Self::unchecked(connection, stream));
                 }
-                Err(error) => {
-                    let patience = match error {
-                        ApiError::NoJetStream { .. } => NO_JETSTREAM,
-                        // A stream that just looks for a leader answers nobody.
-                        ApiError::Unavailable { .. } => PATIENCE,
-                        _ => Duration::ZERO,
-                    };
-                    if away.since.elapsed() >= patience {
-                        return Err(error.into_read_error(stream));
-                    }
+                Err(ApiError::NoJetStream { .. }) if away.since.elapsed() < NO_JETSTREAM => sleep(JETSTREAM_LOOK).await,
+                // A stream that just looks for a leader answers nobody.
+                Err(error @ ApiError::Unavailable { .. }) if away.since.elapsed() < PATIENCE => {
                     away.pause(stream, &error).await;
                 }
+                Err(error) => return Err(error.into_read_error(stream)),
             }
         }
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use decklog_kube::lease::{Identity, Leadership, Lease, LeaseName, Timing};
-use decklog_tests::kube::{ControlPlane, Rights};
+use decklog_tests::kube::{ControlPlane, Rights, audit};
 use decklog_tests::nats::proxy::{Direction, Proxy};
 use decklog_tests::process::{Process, command};
 use kube::Client;
@@ -211,7 +211,18 @@ async fn without_rights_or_a_namespace_it_goes_on_trying() {
     let mut early = Candidate::start(admin(plane).await.lease_client(), "not-yet", "early");
     let nobody = plane.service_account("no-rights", "projector", Rights::None);
     let mut forbidden = Candidate::start(cluster(&nobody).await.lease_client(), "no-rights", "forbidden");
-    sleep(Duration::from_secs(2)).await;
+    // Both have asked, and were refused.
+    for (namespace, code) in [("not-yet", 404), ("no-rights", 403)] {
+        let is_refusal = |line: &Value| {
+            let object = &line["objectRef"];
+            object["resource"] == "leases" && object["namespace"] == namespace && audit::code(line) == code
+        };
+        let start = Instant::now();
+        while !plane.audit().iter().any(is_refusal) {
+            assert!(start.elapsed() < SOON, "nobody asks for a Lease in {namespace}, or it is not refused with {code}");
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
     assert!(!early.may_write() && !forbidden.may_write());
     make_namespace(plane, "not-yet");
     early.leads().await;
