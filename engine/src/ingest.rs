@@ -36,16 +36,7 @@ pub async fn ingest<L: Log, P: Projection>(
     events: Vec<Vec<u8>>,
     check: Check,
 ) -> Result<Vec<EmitAnswer>, IngestError> {
-    let mut answers = match append(&**handle.log(), events, check).await {
-        Ok(answers) => answers,
-        Err(error) => {
-            if let AppendError::Failed(why) = &error {
-                // If the service has ended before, it has said why.
-                let _ = handle.log_failed(why.to_string()).await;
-            }
-            return Err(error.into());
-        }
-    };
+    let mut answers = append_to(handle, events, check).await?;
     let sequences: Vec<_> = answers.iter().filter_map(|answer| answer.sequence).collect();
     let Some(last) = sequences.iter().max() else { return Ok(answers) };
     handle.reach(*last).await?;
@@ -55,6 +46,24 @@ pub async fn ingest<L: Log, P: Projection>(
         tell(answer, verdict);
     }
     Ok(answers)
+}
+
+/// Appends events to the log of a service, without waiting until they are folded; one answer for each, in order. A log
+/// that has failed ends the service.
+///
+/// # Errors
+/// The log failed. The same events may be sent again: equal ids are one event.
+pub async fn append_to<L: Log, P: Projection>(
+    handle: &Handle<L, P>,
+    events: Vec<Vec<u8>>,
+    check: Check,
+) -> Result<Vec<EmitAnswer>, AppendError> {
+    let appended = append(&**handle.log(), events, check).await;
+    if let Err(AppendError::Failed(why)) = &appended {
+        // If the service has ended before, it has said why.
+        let _ = handle.log_failed(why.to_string()).await;
+    }
+    appended
 }
 
 /// Appends events to a log that somebody else folds; one answer for each, in order. A refused one stops nothing else.

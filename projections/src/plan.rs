@@ -18,7 +18,7 @@ pub use self::body::{Body, RowKey, Rows};
 pub use self::drift::{Cause, Comparison, Difference, Identity, Past, Told, Verdict, Writer, compare};
 pub use self::managed::Owner;
 pub use self::manager::FieldManager;
-pub use self::names::{BadName, is_name};
+pub use self::names::{BadName, is_label_key, is_name};
 pub use self::observed::{Observed, Unreadable};
 pub use self::size::{LIMIT_BYTES, WARN_BYTES, forecast};
 pub use self::stamp::{Stamp, StampError, annotation};

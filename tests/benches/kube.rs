@@ -15,7 +15,7 @@ use decklog_engine::replay::{Until, replay};
 use decklog_engine::service::{Handle, Service, ServiceError};
 use decklog_kube::applier::{Applier, ApplyError, Options};
 use decklog_kube::lease::Leadership;
-use decklog_kube::{Access, Metrics, changes};
+use decklog_kube::{Access, Changes, Marks, Metrics};
 use decklog_projections::inventory::{Inventories, Standing};
 use decklog_projections::plan::{Action, Desired, FieldManager, Observed, OtherLog, Stamp, Wanted, plan};
 use decklog_schemas::data::{Health, HealthAssessed, Item};
@@ -34,7 +34,7 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 const LIMIT: Duration = Duration::from_secs(3_000);
@@ -97,7 +97,7 @@ struct Counted {
 struct Engine {
     handle: Handle<MemoryLog, Inventories>,
     log: String,
-    changed: mpsc::UnboundedReceiver<Vec<ReleaseKey>>,
+    marks: Marks,
     service: JoinHandle<Result<(), ServiceError>>,
     stop: watch::Sender<bool>,
 }
@@ -387,17 +387,18 @@ impl Engine {
     async fn start(log: &Arc<MemoryLog>, checkpoint: &Path) -> (Self, Start) {
         let (store, _) = SledCheckpoints::open(checkpoint).await.expect("it opens");
         let (driver, start) = Driver::start(Arc::clone(log), store).await.expect("the checkpoint fits the log");
-        let (sink, changed) = changes();
+        let mut sink = Changes::default();
+        let marks = sink.listen();
         let (service, handle) = Service::new(Arc::clone(log), driver, sink);
         let (stop, stopped) = watch::channel(false);
         let service = tokio::spawn(service.run(stopped));
         handle.ask(|_: &mut Inventories| ()).await.expect("the engine catches up");
-        (Self { handle, log: identity(log).await, changed, service, stop }, start)
+        (Self { handle, log: identity(log).await, marks, service, stop }, start)
     }
 
     /// Begins to apply, as the leader for ever.
     fn apply(self, client: Client) -> Projector {
-        let Self { handle, log, changed, service, stop } = self;
+        let Self { handle, log, marks, service, stop } = self;
         let until = tokio::time::Instant::now() + 2 * LIMIT;
         let (leads, leadership) = watch::channel(Leadership::Leading { until, term: 1 });
         let (metrics, mut registry) = (Metrics::default(), Registry::default());
@@ -409,7 +410,7 @@ impl Engine {
             other: OtherLog::Refuse,
             concurrency: CONCURRENCY,
         };
-        let applier = Applier::new(client, handle.clone(), log.clone(), options, leadership, changed, metrics);
+        let applier = Applier::new(client, handle.clone(), log.clone(), options, leadership, marks, metrics);
         let applier = tokio::spawn(applier.run(stop.subscribe()));
         Projector { handle, log, service, applier, registry, stop, _leadership: leads }
     }

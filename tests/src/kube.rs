@@ -169,6 +169,15 @@ impl ControlPlane {
         ready.unwrap_or_else(|log| panic!("etcd does not start again:\n{log}"));
     }
 
+    /// Kills both servers with -9, lets something happen to the folder in which etcd has its data, and starts them again.
+    pub fn while_stopped(&mut self, happens: impl FnOnce(&Path)) {
+        self.kill_api_server();
+        self.kill_etcd();
+        happens(&self.place.etcd_data());
+        self.restart_etcd();
+        self.restart_api_server();
+    }
+
     /// Starts a controller manager, if there is none: namespaces end, owned objects are collected, Jobs run.
     pub fn start_controller_manager(&self) {
         self.controller_manager.get_or_init(|| {

@@ -135,6 +135,12 @@ impl Projector {
         self.process.kill();
     }
 
+    /// Waits until it ends by itself, and returns its exit code.
+    pub fn code(&mut self) -> Option<i32> {
+        let ended = self.process.wait(LIMIT);
+        ended.unwrap_or_else(|| panic!("it does not end: {}", self.said())).code()
+    }
+
     /// Asks it to end with SIGTERM, and returns its exit code.
     pub fn stop(&mut self) -> Option<i32> {
         self.process.stop().code()

@@ -195,6 +195,9 @@ fn usage_is_exit_2_and_names_the_way_out() {
         ("schema Exploded", "use one of ReleaseTracked"),
         ("up --data one.jsonl", "one.jsonl is a file, and the embedded log needs a folder"),
         ("--config missing.toml crd", "cannot read missing.toml"),
+        ("project --from one --lease-namespace Shop_1", "begins and ends with a letter or a digit (RFC 1123)"),
+        ("project --from one --shard-label a/b/c", "such as core.convoy.kumodo.io/shard"),
+        ("verify -A --from one --shard-label a=b", "such as core.convoy.kumodo.io/shard"),
     ] {
         let output = place.run(line);
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -208,6 +208,26 @@ fn check_rights(world: &World) {
 }
 
 #[test]
+fn a_cluster_that_the_log_does_not_know_is_told() {
+    let mut world = World::start();
+    world.prepare();
+    let remark = "The log has no release of the cluster \"prod\". It has those of default: name one with --cluster.";
+    let from = world.server.url();
+    let kubeconfig = world.plane.kubeconfig().display().to_string();
+    let common = ["--from", &from, "--kubeconfig", &kubeconfig, "--cluster", "prod"];
+    for args in [&["verify", "-A"][..], &["project", "--dry-run"]] {
+        let said = binary::run([args, &common].concat());
+        let stderr = String::from_utf8_lossy(&said.stderr);
+        assert!(stderr.contains(remark), "{args:?}: {stderr}");
+    }
+    let deployment = Deployment::new(&from, &world.plane, &["--cluster", "prod"]);
+    let mut projector = deployment.launch();
+    projector.wait_for("Ready");
+    assert!(projector.said().contains("The log has no release of the cluster"), "{}", projector.said());
+    assert_eq!(projector.stop(), Some(0), "{}", projector.said());
+}
+
+#[test]
 fn verify_of_a_folder_and_of_a_cluster_that_is_not_there() {
     let mut world = World::start();
     let folder = tempfile::tempdir().expect("a temporary folder can be made");

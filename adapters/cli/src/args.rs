@@ -10,6 +10,7 @@ mod verify;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use decklog_projections::plan::is_label_key;
 use decklog_schemas::{Domain, EventType};
 
 pub(crate) use self::access::AccessArgs;
@@ -24,6 +25,14 @@ use crate::source::LogAddress;
 /// A name has at least one character.
 fn name(text: &str) -> Result<String, &'static str> {
     if text.is_empty() { Err("a name is not empty") } else { Ok(text.to_owned()) }
+}
+
+fn label_key(text: &str) -> Result<String, &'static str> {
+    if is_label_key(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("the key of a label is a name such as shard, or one with its domain, such as core.convoy.kumodo.io/shard")
+    }
 }
 
 /// A stream's name is one token of a subject, and the name of a folder.

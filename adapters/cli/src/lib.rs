@@ -3,6 +3,7 @@
 mod access;
 mod args;
 mod at;
+mod clusters;
 mod config;
 mod context;
 mod demo;

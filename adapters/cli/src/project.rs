@@ -2,7 +2,7 @@
 
 mod cluster;
 mod dry_run;
-mod lag;
+mod gauges;
 mod sink;
 
 use std::path::PathBuf;

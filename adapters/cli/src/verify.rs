@@ -11,6 +11,7 @@ use decklog_projections::plan::{Comparison, Desired, Identity, Observed, Past, T
 use decklog_schemas::{DEFAULT_CLUSTER, ReleaseKey, Sequence};
 
 use crate::args::{AccessArgs, VerifyArgs};
+use crate::clusters;
 use crate::config::Config;
 use crate::exit::{Answer, Failure};
 use crate::output;
@@ -56,6 +57,9 @@ pub(crate) async fn run(args: VerifyArgs, config: &Config) -> Result<Answer, Err
     let log = source.identity().await?;
     let marks = marks(&log, &cluster, &objects);
     let recalled = source.recall(&scope(&cluster, &part), &marks).await?;
+    if let Some(remark) = clusters::of_others(recalled.standings.keys(), &cluster) {
+        output::complain(&remark);
+    }
     let chosen = Chosen { part: &part, selector: args.selector.as_ref(), cluster: &cluster };
     let releases = compared(&log, &recalled, &objects, &chosen, &args.shard_label);
     let report = Report { log, tail: recalled.tail, cluster, server: look.server().to_owned(), releases };

@@ -1,7 +1,7 @@
 //! The probes and the metrics of a Pod, over TCP: whether it works, whether it is ready, and its figures.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,7 +103,14 @@ pub async fn bind(address: SocketAddr) -> Result<Bound, BindError> {
         io::ErrorKind::AddrInUse => BindError::InUse { address },
         _ => BindError::Failed { address, source },
     };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let listener = match TcpListener::bind(address).await {
+        // All addresses are meant, and where IPv6 is switched off those are of IPv4.
+        Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && error.kind() != io::ErrorKind::AddrInUse => {
+            TcpListener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()))).await
+        }
+        bound => bound,
+    };
+    let listener = listener.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     Ok(Bound { listener, address })
 }

@@ -6,32 +6,31 @@ mod requests;
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use decklog_engine::log::{Log, Scope, Wait};
 use decklog_engine::service::{Handle, Stopped};
 use decklog_projections::inventory::Inventories;
-use decklog_projections::plan::{OtherLog, StampError};
-use decklog_schemas::ReleaseKey;
+use decklog_projections::plan::{OtherLog, Stamp, StampError};
+use decklog_schemas::{ReleaseKey, Sequence};
 use futures::StreamExt as _;
-use futures::channel::mpsc as requests_channel;
+use futures::future::BoxFuture;
 use kube::Client;
 use kube::api::DynamicObject;
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::scheduler::{ScheduleRequest, Scheduler, scheduler};
 use kube::runtime::watcher::{self, Event};
-use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinError, JoinSet};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::cache::{Cache, Seen};
-use self::pass::End;
 use crate::lease::Leadership;
 use crate::metrics::Metrics;
 use crate::object::api_of_all;
+use crate::sink::Marks;
 use crate::tell::Teller;
+use crate::turns::{Pace, Turn, Turns};
 
 /// What is applied, and how.
 #[derive(Clone, Debug)]
@@ -67,40 +66,18 @@ pub enum ApplyError {
 /// Applies what the engine behind a handle has folded.
 pub struct Applier<L> {
     shared: Arc<Shared<L>>,
-    leadership: watch::Receiver<Leadership>,
+    turns: Turns<ApplyError>,
     /// Releases that changed in the log.
-    changed: mpsc::UnboundedReceiver<Vec<ReleaseKey>>,
-    schedule: requests_channel::UnboundedSender<ScheduleRequest<ReleaseKey>>,
-    incoming: Option<requests_channel::UnboundedReceiver<ScheduleRequest<ReleaseKey>>>,
-    running: HashMap<ReleaseKey, Redo>,
-    /// When the next pass of a release may begin, where that is not at once.
-    not_before: HashMap<ReleaseKey, Instant>,
-    troubles: HashMap<ReleaseKey, Attempts>,
-    /// Objects that the list under way has shown so far.
-    listing: Option<HashSet<ReleaseKey>>,
+    marks: Marks,
+    /// Stamps of the objects that the first list has shown so far.
+    stamped: Vec<(ReleaseKey, Stamp)>,
     /// Whether it is known what is in the cluster.
     is_listed: bool,
     /// Tells others once nothing in the cluster contradicts the log.
     fits: watch::Sender<bool>,
-    /// Whether all was looked at since we lead, and nothing was dropped for we did not.
-    led: bool,
+    /// Who begins to lead waits for the end of the log: before that, nothing is applied.
+    reaching: Option<BoxFuture<'static, Result<(), Stopped>>>,
 }
-
-/// What went wrong with a release, and how often so far.
-#[derive(Debug, Default)]
-struct Attempts {
-    failed: u32,
-    why: String,
-}
-
-/// Whether a release changed while its pass was running.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Redo {
-    No,
-    Yes,
-}
-
-type Schedule = Scheduler<ReleaseKey, requests_channel::UnboundedReceiver<ScheduleRequest<ReleaseKey>>>;
 
 /// What passes share.
 pub(crate) struct Shared<L> {
@@ -122,20 +99,13 @@ pub(crate) struct Shared<L> {
 /// How far two passes of a release are apart: a burst of events is a handful of passes.
 const SPACING: Duration = Duration::from_millis(200);
 
-/// The first and the longest pause after an attempt that failed.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
-/// How long passes in flight are waited for at the end.
-const GRACE: Duration = Duration::from_secs(10);
-
-/// How many releases that were told to wait are remembered before those whose time has come are forgotten.
-const PRUNE_AT: usize = 1_024;
+/// How long is waited before the log is asked again where it ends.
+const LOG_LOOK: Duration = Duration::from_secs(1);
 
 // === impl Applier ===
 
 impl<L: Log> Applier<L> {
-    /// An applier of what `handle` has folded. Which releases changed comes through `changed`.
+    /// An applier of what `handle` has folded. Which releases changed comes through `marks`.
     #[must_use]
     pub fn new(
         client: Client,
@@ -143,36 +113,30 @@ impl<L: Log> Applier<L> {
         log: String,
         options: Options,
         leadership: watch::Receiver<Leadership>,
-        changed: mpsc::UnboundedReceiver<Vec<ReleaseKey>>,
+        marks: Marks,
         metrics: Metrics,
     ) -> Self {
-        let (schedule, incoming) = requests_channel::unbounded();
+        let pace = Pace {
+            concurrency: options.concurrency,
+            spacing: SPACING,
+            complaint: "Inventory could not be applied",
+            failing: metrics.failing("ReleaseInventory"),
+        };
+        let turns = Turns::new(leadership.clone(), pace);
         let shared = Arc::new(Shared {
-            teller: Teller::new(Arc::clone(handle.log()), log.clone()),
+            teller: Teller::new(handle.clone(), log.clone()),
             client,
             handle,
             log,
             cache: Mutex::new(Cache::new(options.shard_label.clone())),
             options,
-            leadership: leadership.clone(),
+            leadership,
             metrics,
             refused: Mutex::default(),
             large: Mutex::default(),
         });
-        Self {
-            shared,
-            leadership,
-            changed,
-            schedule,
-            incoming: Some(incoming),
-            running: HashMap::new(),
-            not_before: HashMap::new(),
-            troubles: HashMap::new(),
-            listing: None,
-            is_listed: false,
-            fits: watch::Sender::new(false),
-            led: false,
-        }
+        let (fits, _) = watch::channel(false);
+        Self { shared, turns, marks, stamped: Vec::new(), is_listed: false, fits, reaching: None }
     }
 
     /// Turns true once the objects of the cluster were looked at, and none is of another log or of more than this one has:
@@ -185,34 +149,38 @@ impl<L: Log> Applier<L> {
     ///
     /// # Errors
     /// The cluster shows that the log is not what it was, or the engine has ended.
-    pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> Result<(), ApplyError> {
+    pub async fn run(mut self, stop: watch::Receiver<bool>) -> Result<(), ApplyError> {
+        let ended = self.apply(stop).await;
+        self.turns.finish().await;
+        ended
+    }
+
+    async fn apply(&mut self, mut stop: watch::Receiver<bool>) -> Result<(), ApplyError> {
         let watched = watcher::watcher(api_of_all(&self.shared.client), watcher::Config::default());
         let mut watched = pin!(watched.default_backoff());
-        let Some(incoming) = self.incoming.take() else { return Ok(()) };
-        let mut due = pin!(scheduler(incoming));
-        let mut passes = JoinSet::new();
+        let shared = Arc::clone(&self.shared);
+        let pass = |key| {
+            let shared = Arc::clone(&shared);
+            async move { shared.pass(&key).await }
+        };
         while !*stop.borrow() {
-            let has_room = self.is_listed && self.running.len() < self.shared.options.concurrency.get();
-            let running = &self.running;
+            let is_open = self.is_listed && self.reaching.is_none();
             tokio::select! {
                 biased;
                 changed = stop.changed() => if changed.is_err() { break },
-                Some(ended) = passes.join_next() => self.end(ended)?,
                 Some(event) = watched.next() => self.observe(event).await?,
-                Some(keys) = self.changed.recv() => self.mark(keys),
-                Ok(()) = self.leadership.changed() => self.lead().await?,
-                Some(key) = next(due.as_mut(), running), if has_room => {
-                    self.running.insert(key.clone(), Redo::No);
-                    let shared = Arc::clone(&self.shared);
-                    passes.spawn(async move {
-                        let end = shared.pass(&key).await;
-                        (key, end)
-                    });
+                keys = self.marks.take() => self.mark(keys),
+                reached = poll(&mut self.reaching) => {
+                    self.reaching = None;
+                    reached?;
+                    self.ask_for_all().await?;
+                }
+                turn = self.turns.next(is_open, pass) => match turn {
+                    Turn::Lead => self.lead(),
+                    Turn::Failed(error) => return Err(error),
                 }
             }
         }
-        // What is in flight is carried out, so that nobody has to find out whether it was.
-        let _ = tokio::time::timeout(GRACE, async { while passes.join_next().await.is_some() {} }).await;
         Ok(())
     }
 
@@ -220,144 +188,100 @@ impl<L: Log> Applier<L> {
     async fn observe(&mut self, event: watcher::Result<Event<DynamicObject>>) -> Result<(), ApplyError> {
         match event {
             Err(error) => tracing::warn!(%error, "Inventories in the cluster cannot be watched; trying again"),
-            Ok(Event::Init) => self.listing = Some(HashSet::new()),
+            Ok(Event::Init) => {
+                self.stamped.clear();
+                self.shared.cache().begin_list();
+            }
             Ok(Event::InitApply(object)) => {
-                if let (Some(listing), Some(key)) = (&mut self.listing, self.shared.key_of(&object)) {
-                    listing.insert(key);
+                if !self.is_listed {
+                    self.note_stamps(&object);
                 }
-                self.see(object);
+                self.see(&object);
             }
             Ok(Event::InitDone) => {
-                let listed = self.listing.take().unwrap_or_default();
-                let gone = self.shared.cache().retain(&listed);
-                gone.into_iter().for_each(|key| self.schedule(key));
-                if !self.is_listed {
-                    self.shared.check_stamps().await?;
+                let gone = self.shared.cache().end_list();
+                if self.is_listed {
+                    gone.into_iter().for_each(|key| self.turns.ask(key));
+                } else {
+                    let stamped = std::mem::take(&mut self.stamped);
+                    self.shared.check_stamps(&stamped).await?;
                     self.is_listed = true;
                     self.fits.send_replace(true);
-                    self.schedule_all().await?;
+                    self.ask_for_all().await?;
                 }
             }
-            Ok(Event::Apply(object)) => self.see(object),
+            Ok(Event::Apply(object)) => self.see(&object),
             Ok(Event::Delete(object)) => {
                 if let Some(key) = self.shared.key_of(&object)
-                    && self.shared.cache().remove(&key, object.metadata.resource_version.as_deref())
+                    && self.shared.cache().see_gone(&key, version_of(&object))
                 {
-                    self.schedule(key);
+                    self.ask(key);
                 }
             }
         }
         Ok(())
     }
 
-    fn see(&mut self, object: DynamicObject) {
-        if let Some(key) = self.shared.key_of(&object)
-            && self.shared.cache().put(&key, &object) == Seen::New
+    fn see(&mut self, object: &DynamicObject) {
+        let json = || match serde_json::to_vec(object) {
+            Ok(json) => json,
+            Err(error) => unreachable!("what was JSON can be written as JSON: {error}"),
+        };
+        if let Some(key) = self.shared.key_of(object)
+            && self.shared.cache().see(&key, version_of(object), json) == Seen::New
         {
-            self.schedule(key);
+            self.ask(key);
+        }
+    }
+
+    /// Takes note of what the stamps of an object say. Those of other shards are for others to judge.
+    fn note_stamps(&mut self, object: &DynamicObject) {
+        let Options { shard, shard_label, .. } = &self.shared.options;
+        let of = object.metadata.labels.as_ref().and_then(|labels| labels.get(shard_label));
+        if let (Some(key), Some(annotations)) = (self.shared.key_of(object), &object.metadata.annotations)
+            && (shard.is_none() || of == shard.as_ref())
+        {
+            let stamps = Stamp::of_all(|name| annotations.get(name).map(String::as_str));
+            self.stamped.extend(stamps.into_iter().flatten().map(|stamp| (key.clone(), stamp)));
         }
     }
 
     /// Takes note of releases that changed in the log.
-    fn mark(&mut self, keys: Vec<ReleaseKey>) {
+    fn mark(&mut self, keys: HashSet<ReleaseKey>) {
         let ours: Vec<_> = keys.into_iter().filter(|key| *key.cluster == *self.shared.options.cluster).collect();
         self.shared.metrics.marked(ours.len());
-        ours.into_iter().for_each(|key| self.schedule(key));
+        ours.into_iter().for_each(|key| self.ask(key));
     }
 
-    /// Who begins to lead looks at everything. Each renewal of the Lease is told too.
-    async fn lead(&mut self) -> Result<(), ApplyError> {
-        let leads = self.is_leading();
-        let led = std::mem::replace(&mut self.led, leads);
-        if !leads || led {
-            return Ok(());
-        }
+    /// Who begins to lead looks at everything, once all is folded that the log has by then: in what was folded before,
+    /// a release may still live whose object another projector has deleted.
+    fn lead(&mut self) {
         // Another one may have had it taken meanwhile.
         self.shared.refused().clear();
-        self.schedule_all().await
+        let shared = Arc::clone(&self.shared);
+        self.reaching = Some(Box::pin(async move { shared.reach_end().await }));
+    }
+
+    /// Asks for a pass, unless everything will be looked at.
+    fn ask(&mut self, key: ReleaseKey) {
+        if self.is_listed {
+            self.turns.ask(key);
+        }
     }
 
     /// Looks at everything, after which every release is in line with the log again.
-    async fn schedule_all(&mut self) -> Result<(), ApplyError> {
-        if !self.is_leading() || !self.is_listed {
+    async fn ask_for_all(&mut self) -> Result<(), ApplyError> {
+        if !self.is_listed {
             return Ok(());
         }
         let cluster = self.shared.options.cluster.clone();
         let is_ours = move |key: &&ReleaseKey| *key.cluster == *cluster;
-        let ask = move |inventories: &mut Inventories| inventories.keys().filter(is_ours).cloned().collect::<Vec<_>>();
-        let known = self.shared.handle.ask(ask).await?;
+        let known =
+            move |inventories: &mut Inventories| inventories.keys().filter(is_ours).cloned().collect::<Vec<_>>();
+        let known = self.shared.handle.ask(known).await?;
         let present = self.shared.cache().keys();
-        known.into_iter().chain(present).for_each(|key| self.schedule(key));
+        known.into_iter().chain(present).for_each(|key| self.turns.ask(key));
         Ok(())
-    }
-
-    /// Asks for a pass, which runs when the last one is far enough away. Who stands by will look at everything when it
-    /// leads.
-    fn schedule(&mut self, key: ReleaseKey) {
-        if !self.is_leading() {
-            self.led = false;
-            return;
-        }
-        // Once it is known what is there, everything is looked at.
-        if !self.is_listed {
-            return;
-        }
-        if let Some(redo) = self.running.get_mut(&key) {
-            *redo = Redo::Yes;
-            return;
-        }
-        let now = Instant::now();
-        let run_at = self.not_before.get(&key).map_or(now, |moment| now.max(*moment));
-        // The receiver is our own.
-        let _ = self.schedule.unbounded_send(ScheduleRequest { message: key, run_at });
-    }
-
-    /// A pass has come to its end.
-    fn end(&mut self, ended: Result<(ReleaseKey, Result<End, ApplyError>), JoinError>) -> Result<(), ApplyError> {
-        let (key, end) = match ended {
-            Ok(ended) => ended,
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
-        };
-        let redo = self.running.remove(&key).unwrap_or(Redo::No);
-        let now = Instant::now();
-        let (pause, redo) = match end? {
-            End::Settled => {
-                self.troubles.remove(&key);
-                (SPACING, redo)
-            }
-            End::Standby => {
-                self.led = false;
-                return Ok(());
-            }
-            End::Again { why, pause: bounds } => {
-                let attempts = self.troubles.entry(key.clone()).or_default();
-                let pause = pause_after(attempts.failed).min(*bounds.end()).max(*bounds.start());
-                attempts.failed += 1;
-                // What lasts is told once.
-                if attempts.why != why {
-                    tracing::warn!(release = %key, %why, "Inventory could not be applied; trying again until it can");
-                    attempts.why = why;
-                }
-                (pause, Redo::Yes)
-            }
-        };
-        self.not_before.insert(key.clone(), now + pause);
-        if redo == Redo::Yes {
-            self.schedule(key);
-        }
-        self.prune(now);
-        Ok(())
-    }
-
-    /// Forgets pauses that are over.
-    fn prune(&mut self, now: Instant) {
-        if self.not_before.len() >= PRUNE_AT {
-            self.not_before.retain(|_, moment| *moment > now);
-        }
-    }
-
-    fn is_leading(&self) -> bool {
-        self.leadership.borrow().may_write(Instant::now())
     }
 }
 
@@ -371,21 +295,37 @@ impl<L: Log> Shared<L> {
     }
 
     /// Before anything is applied: objects that were made from another log, or from more of this one than it has, mean
-    /// that the log was exchanged, lost or put back. Those of other shards are for others to judge.
-    async fn check_stamps(&self) -> Result<(), ApplyError> {
-        let stamped = self.cache().stamped();
-        for (release, observed) in stamped {
-            if self.options.shard.as_deref().is_some_and(|shard| observed.shard() != Some(shard)) {
-                continue;
-            }
-            for stamp in observed.stamps() {
-                let folded = self.handle.ask(|inventories: &mut Inventories| inventories.sequence()).await?;
-                if let Err(error) = stamp.check(&self.log, folded, self.options.other) {
-                    self.confirm(&release, error).await?;
-                }
+    /// that the log was exchanged, lost or put back.
+    async fn check_stamps(&self, stamped: &[(ReleaseKey, Stamp)]) -> Result<(), ApplyError> {
+        let folded = self.handle.ask(|inventories: &mut Inventories| inventories.sequence()).await?;
+        for (release, stamp) in stamped {
+            if let Err(error) = stamp.check(&self.log, folded, self.options.other) {
+                self.confirm(release, error).await?;
             }
         }
         Ok(())
+    }
+
+    /// Waits until everything is folded that the log has now.
+    async fn reach_end(&self) -> Result<(), Stopped> {
+        let mut is_told = false;
+        loop {
+            let folded = self.handle.progress().borrow().folded;
+            match self.handle.log().read(Sequence::after(folded), &Scope::All, Wait::No).await {
+                Ok(batch) => {
+                    return match batch.tail {
+                        Some(tail) => self.handle.reach(tail).await,
+                        None => Ok(()),
+                    };
+                }
+                Err(error) if !is_told => {
+                    tracing::warn!(%error, "Leads, and applies nothing before the log says where it ends; trying again");
+                    is_told = true;
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(LOG_LOOK).await;
+        }
     }
 
     /// What is ahead of the fold is no fault if the log has it: another projector was quicker.
@@ -412,14 +352,14 @@ impl<L: Log> Shared<L> {
     }
 }
 
-/// The next release whose time has come and that has no pass running.
-async fn next(due: Pin<&mut Schedule>, running: &HashMap<ReleaseKey, Redo>) -> Option<ReleaseKey> {
-    due.hold_unless(|key| !running.contains_key(key)).next().await
+fn version_of(object: &DynamicObject) -> &str {
+    object.metadata.resource_version.as_deref().unwrap_or_default()
 }
 
-/// Longer after each attempt, and never the same for many that failed together.
-fn pause_after(attempts: u32) -> Duration {
-    let pause = (SHORTEST_PAUSE * 2_u32.saturating_pow(attempts.min(16))).min(LONGEST_PAUSE);
-    let part = u32::from(uuid::Uuid::now_v7().as_bytes()[15]);
-    pause / 2 + pause * part / 512
+/// Ends when the future does, or never if there is none.
+async fn poll<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
 }

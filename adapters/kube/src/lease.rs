@@ -230,7 +230,10 @@ impl Lease {
 
     /// Stops leading here first, and then for the others.
     async fn release(mut self) {
-        self.show(Leadership::Standby { holder: None });
+        let last = self.leadership.send_replace(Leadership::Standby { holder: None });
+        if matches!(last, Leadership::Leading { .. }) {
+            tracing::info!(lease = %self.election.shown(), "Gives the Lease back");
+        }
         let limit = self.election.timing().attempt_limit();
         match timeout(limit, self.election.release()).await {
             Ok(Ok(())) => {}

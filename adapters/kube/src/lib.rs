@@ -13,6 +13,7 @@ mod object;
 pub mod releases;
 mod sink;
 mod tell;
+mod turns;
 
 pub use answer::{Reason, Trouble};
 pub use connect::{Access, Cluster, ConnectError, ReachError};
@@ -21,4 +22,4 @@ pub use kubeconfig::{KubeconfigError, Origin};
 pub use limits::{InvalidRate, REQUEST_LIMIT, Rate, TimedOut};
 pub use look::{BadSelector, Look, LookError, Part, Selector};
 pub use metrics::Metrics;
-pub use sink::{Changes, changes};
+pub use sink::{Changes, Marks};

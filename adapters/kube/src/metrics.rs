@@ -4,6 +4,7 @@ use decklog_projections::plan::{FieldManager, LIMIT_BYTES, Owner, WARN_BYTES};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
@@ -17,6 +18,8 @@ pub struct Metrics {
     applies: Family<Apply, Counter>,
     refusals: Family<Refused, Counter>,
     taken: Family<Taken, Counter>,
+    put_back: Family<PutBack, Counter>,
+    failing: Family<Failing, Gauge>,
     forecasts: Histogram,
 }
 
@@ -40,6 +43,16 @@ struct Taken {
     operation: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PutBack {
+    was: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Failing {
+    kind: &'static str,
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         Self {
@@ -48,6 +61,8 @@ impl Default for Metrics {
             applies: Family::default(),
             refusals: Family::default(),
             taken: Family::default(),
+            put_back: Family::default(),
+            failing: Family::default(),
             // Up to what a cluster stores of one object.
             forecasts: Histogram::new([4_096.0, 16_384.0, 65_536.0, 262_144.0, WARN_BYTES as f64, LIMIT_BYTES as f64]),
         }
@@ -76,6 +91,25 @@ impl Metrics {
             "Fields of ours that somebody else had written, by that manager",
             self.taken.clone(),
         );
+        registry.register(
+            "inventories_put_back",
+            "Inventories that somebody else had changed or deleted, without a change in the log",
+            self.put_back.clone(),
+        );
+        registry.register(
+            "failing",
+            "Objects that could not be brought in line with the log, and are tried again",
+            self.failing.clone(),
+        );
+    }
+
+    /// How many objects of a kind fail, as of now.
+    pub(crate) fn failing(&self, kind: &'static str) -> Gauge {
+        self.failing.get_or_create_owned(&Failing { kind })
+    }
+
+    pub(crate) fn put_back(&self, was: &'static str) {
+        self.put_back.get_or_create(&PutBack { was }).inc();
     }
 
     pub(crate) fn forecast(&self, bytes: usize) {

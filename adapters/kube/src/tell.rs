@@ -1,10 +1,9 @@
 //! What the projector itself says in the log: of objects that are gone or refused, and of Releases.
 
-use std::sync::Arc;
-
-use decklog_engine::ingest::{Check, append};
+use decklog_engine::ingest::{Check, append_to};
 use decklog_engine::log::Log;
-use decklog_projections::inventory::Standing;
+use decklog_engine::service::Handle;
+use decklog_projections::inventory::{Inventories, Standing};
 use decklog_projections::plan::{FieldManager, Wanted};
 use decklog_schemas::answer::{EmitAnswer, EmitStatus};
 use decklog_schemas::data::{InventoryDeleted, ProjectionRefused, ReleaseDeleting, ReleaseTracked};
@@ -13,15 +12,16 @@ use uuid::Uuid;
 
 /// Appends the projector's own events. Their ids come from what they say: said twice, they are one event.
 pub(crate) struct Teller<L> {
-    log: Arc<L>,
+    handle: Handle<L, Inventories>,
     /// Identity of the log.
     id: String,
     source: String,
 }
 
 impl<L: Log> Teller<L> {
-    pub(crate) fn new(log: Arc<L>, id: String) -> Self {
-        Self { log, id, source: format!("/projector/{}", Uuid::now_v7()) }
+    /// Tells the log of this identity, which the engine behind the handle folds.
+    pub(crate) fn new(handle: Handle<L, Inventories>, id: String) -> Self {
+        Self { handle, id, source: format!("/projector/{}", Uuid::now_v7()) }
     }
 
     /// The object of a deleted release is gone.
@@ -95,7 +95,7 @@ impl<L: Log> Teller<L> {
         };
         let mut bytes = Vec::new();
         draft.write_msgpack(&mut bytes);
-        let answers = append(&*self.log, vec![bytes], Check::Valid).await.map_err(|error| error.to_string())?;
+        let answers = append_to(&self.handle, vec![bytes], Check::Valid).await.map_err(|error| error.to_string())?;
         match answers.into_iter().next().unwrap_or_default() {
             EmitAnswer { status: EmitStatus::Stored | EmitStatus::Duplicate, sequence: Some(sequence), .. } => {
                 Ok(sequence)

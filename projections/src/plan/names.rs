@@ -23,6 +23,13 @@ pub fn is_name(namespace: &str, name: &str) -> bool {
     is_label(namespace) && is_subdomain(name)
 }
 
+/// Whether a text may be the key of a label: a name, with a domain and `/` before it or not.
+#[must_use]
+pub fn is_label_key(text: &str) -> bool {
+    let (domain, name) = text.split_once('/').map_or((None, text), |(domain, name)| (Some(domain), name));
+    domain.is_none_or(is_subdomain) && !name.is_empty() && is_label_value(name)
+}
+
 /// Checks what the object is called, and its labels' values.
 pub(super) fn check(metadata: &Metadata) -> Result<(), BadName> {
     let bad = |what, value: &str| Err(BadName { what, value: value.to_owned() });
@@ -82,5 +89,15 @@ mod tests {
         expect(&long, "checkout", "a", Some(&long));
         expect("shop", &long, "a", None);
         expect("shop", "checkout", &long, Some(&long));
+    }
+
+    #[test]
+    fn keys_of_labels_may_have_a_domain() {
+        for key in ["shard", "core.convoy.kumodo.io/shard", "a/Shard_7.a"] {
+            assert!(is_label_key(key), "{key}");
+        }
+        for key in ["", "/shard", "core.convoy.kumodo.io/", "a b", "a/b/c", "Core/shard", "-shard", &"a".repeat(64)] {
+            assert!(!is_label_key(key), "{key}");
+        }
     }
 }

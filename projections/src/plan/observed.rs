@@ -44,8 +44,7 @@ impl Observed {
         let (uid, resource_version) = (text("uid")?, text("resourceVersion")?);
         let bodies = FieldManager::ALL.map(|manager| body_of(manager, &object, shard_label));
         let annotations = &object["metadata"]["annotations"];
-        let stamp = |manager| annotations.get(annotation(manager))?.as_str().and_then(Stamp::parse);
-        let stamps = FieldManager::ALL.map(stamp);
+        let stamps = Stamp::of_all(|name| annotations.get(name)?.as_str());
         Ok(Self { shard_label: shard_label.to_owned(), uid, resource_version, bodies, stamps, object })
     }
 
@@ -59,6 +58,13 @@ impl Observed {
     #[must_use]
     pub fn resource_version(&self) -> &str {
         &self.resource_version
+    }
+
+    /// Whether it is the object of that name in that namespace.
+    #[must_use]
+    pub fn is_called(&self, namespace: &str, name: &str) -> bool {
+        let metadata = &self.object["metadata"];
+        metadata["namespace"] == *namespace && metadata["name"] == *name
     }
 
     /// The value of its shard label.

@@ -71,6 +71,11 @@ impl Stamp {
         Ok(())
     }
 
+    /// What each manager has stamped, in the order of [`FieldManager::ALL`], by the values of annotations.
+    pub fn of_all<'a>(value: impl Fn(&str) -> Option<&'a str>) -> [Option<Self>; 4] {
+        FieldManager::ALL.map(|manager| Self::parse(value(&annotation(manager))?))
+    }
+
     /// What an annotation says; none if it is no stamp.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

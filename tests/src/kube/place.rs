@@ -89,11 +89,15 @@ impl Place {
         file
     }
 
+    pub(super) fn etcd_data(&self) -> PathBuf {
+        self.file("etcd")
+    }
+
     /// Starts etcd.
     pub(super) fn etcd(&self) -> Server {
         let [clients, peers] = &self.etcd.each_ref().map(|port| format!("http://127.0.0.1:{}", port.number()));
         let flags = [
-            ("data-dir", self.shown("etcd")),
+            ("data-dir", self.etcd_data().display().to_string()),
             ("listen-client-urls", clients.clone()),
             ("advertise-client-urls", clients.clone()),
             ("listen-peer-urls", peers.clone()),

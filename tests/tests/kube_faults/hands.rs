@@ -167,11 +167,14 @@ fn edited() {
             let start = Instant::now();
             settle(&plane, &servers);
             assert!(start.elapsed() < SOON, "{} by {way:?}: {:?}", edit.what, start.elapsed());
-            if let (Some(field), Way::Patch(manager) | Way::Apply(manager)) = (edit.field, way)
-                && way_takes(way)
-            {
-                projector.wait_for_after(said, &format!("field=\"{field}\" manager=\"{manager}\""));
-            }
+            let told = match (edit.field, way) {
+                (Some(field), Way::Patch(manager) | Way::Apply(manager)) if way_takes(way) => by(field, manager),
+                (Some(field), Way::Replace) => by(field, "kubectl-replace"),
+                // A label that is null there is an empty one.
+                (None, Way::Replace) => "by somebody else".to_owned(),
+                _ => "were changed by somebody else, and are put back".to_owned(),
+            };
+            projector.wait_for_after(said, &told);
         }
     }
 
@@ -187,6 +190,11 @@ fn edited() {
     let object = plane.get(&OBJECT);
     assert_eq!(object["metadata"]["annotations"]["example.com/note"], "keep");
     check_audit(&plane, 0);
+}
+
+/// What is told of a field that was somebody else's.
+fn by(field: &str, manager: &str) -> String {
+    format!("field=\"{field}\" manager=\"{manager}\"")
 }
 
 /// Whether somebody else owns then what it has changed: an apply under our own name only changes values.
@@ -226,7 +234,7 @@ fn deleted() {
     let servers = server.url();
     emit(&servers, &Story::of("shop", "web").whole());
     let deployment = Deployment::new(&servers, &plane, &[]);
-    let _projector = deployment.start();
+    let mut projector = deployment.launch();
     settle(&plane, &servers);
     let uid = || plane.get(&OBJECT)["metadata"]["uid"].clone();
     let before = uid();
@@ -235,6 +243,7 @@ fn deleted() {
     settle(&plane, &servers);
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     assert_ne!(uid(), before);
+    projector.wait_for("was deleted by somebody else, and is made again");
     // One that somebody's finalizer keeps is left alone, and made anew when it goes.
     let finalizer = |list: Value| {
         let body = json!({ "metadata": { "finalizers": list } }).to_string();

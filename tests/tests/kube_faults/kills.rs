@@ -10,7 +10,7 @@ use decklog_tests::numbered;
 use decklog_tests::process::poll;
 use decklog_tests::projector::{Deployment, check_audit, emit, settle};
 
-use crate::stage::{Story, managers, servers};
+use crate::stage::{Story, copy, managers, servers};
 
 /// A pass whose applies are known.
 struct Pass {
@@ -139,6 +139,29 @@ fn the_api_server_and_etcd_while_events_flow() {
         thread::sleep(Duration::from_secs(2));
         plane.restart_etcd();
     });
+    assert_eq!(projector.stop(), Some(0), "{}", projector.said());
+    check_audit_around_etcd(&plane);
+}
+
+#[test]
+fn the_cluster_put_back_to_a_backup() {
+    let (mut plane, server) = servers();
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let backup = folder.path().join("etcd");
+    let deployment = Deployment::new(&server.url(), &plane, &[]);
+    let mut projector = deployment.launch();
+    let [web, api, gone] = ["web", "api", "gone"].map(|name| Story::of("shop", name));
+    emit(&server.url(), &[web.whole(), gone.whole()].concat());
+    settle(&plane, &server.url());
+    plane.while_stopped(|data| copy(data, &backup));
+    emit(&server.url(), &[web.applied("c", "r2"), api.whole(), gone.deleted()].concat());
+    settle(&plane, &server.url());
+    plane.while_stopped(|data| {
+        std::fs::remove_dir_all(data).expect("the folder is ours");
+        copy(&backup, data);
+    });
+    // Nothing has happened in the log since.
+    settle(&plane, &server.url());
     assert_eq!(projector.stop(), Some(0), "{}", projector.said());
     check_audit_around_etcd(&plane);
 }

@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use decklog_tests::kube::{ControlPlane, Rights, audit};
+use decklog_tests::nats::proxy::Proxy;
 use decklog_tests::numbered;
 use decklog_tests::process::poll;
 use decklog_tests::projector::{Deployment, check_audit, emit, settle};
 use rustix::process::Signal;
 
-use crate::stage::{servers, versions};
+use crate::stage::{Story, servers, versions};
 
 /// What a projector needs.
 const RULES: &str = r#"
@@ -75,6 +76,38 @@ fn the_leader_paused_past_its_lease() {
     emit(&server.url(), &numbered::lines(400..430));
     settle(&plane, &server.url());
     check_audit(&plane, refused);
+}
+
+#[test]
+fn who_begins_to_lead_goes_to_the_end_of_the_log_first() {
+    let (plane, server) = servers();
+    let account = |name| plane.service_account("decklog", name, Rights::Cluster(RULES));
+    let proxy = Proxy::to(server.port());
+    let mut first = Deployment::as_user(&server.url(), &plane, &account("one"), &[]).launch();
+    first.wait_for("Holds the Lease");
+    let mut second = Deployment::as_user(&proxy.url(), &plane, &account("two"), &[]).launch();
+    second.wait_for("Stands by");
+    let (web, last) = (Story::of("shop", "web"), Story::of("shop", "last"));
+    emit(&server.url(), &web.whole());
+    settle(&plane, &server.url());
+    // The second has folded it, and hears no more: not that the release is deleted.
+    std::thread::sleep(Duration::from_secs(1));
+    proxy.refuse();
+    proxy.cut();
+    emit(&server.url(), &web.deleted());
+    settle(&plane, &server.url());
+    assert_eq!(first.stop(), Some(0), "{}", first.said());
+    assert!(first.said().contains("Gives the Lease back") && !first.said().contains("WARN"), "{}", first.said());
+    second.wait_for("Holds the Lease");
+    second.wait_for("applies nothing before the log says where it ends");
+    emit(&server.url(), &last.whole());
+    proxy.heal();
+    settle(&plane, &server.url());
+    let log = plane.audit();
+    let of_web = audit::writes(&log).filter(|line| line["objectRef"]["name"] == "web");
+    let by_second = of_web.filter(|line| audit::user(line).ends_with(":two")).count();
+    assert_eq!(by_second, 0, "{}", second.said());
+    check_audit(&plane, 0);
 }
 
 #[test]

@@ -1,18 +1,21 @@
 //! The log exchanged, or put back to what it was: inventories of the cluster say so, and nothing is changed.
 
-use std::path::Path;
-use std::process::Command;
+use std::time::Duration;
 
 use decklog_tests::kube::ControlPlane;
 use decklog_tests::kube::release_crd::ReleaseCrd;
+use decklog_tests::nats::proxy::Proxy;
 use decklog_tests::nats::{NatsServer, api};
+use decklog_tests::process::poll;
 use decklog_tests::projector::{Deployment, applies, check_audit, emit, make_namespace, settle};
 use serde_json::Value;
 
-use crate::stage::{Story, servers, versions};
+use crate::stage::{Story, copy, managers, servers, versions};
 
 /// The exit code of a log that is not what it was.
 const DIVERGED: i32 = 5;
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs a projector that must refuse, with these words, and that must not change anything.
 #[track_caller]
@@ -80,11 +83,6 @@ fn that_does_not_fit_is_told_nothing() {
     check_audit(&plane, 0);
 }
 
-fn copy(from: &Path, to: &Path) {
-    let copied = Command::new("cp").arg("-a").arg(from).arg(to).status().expect("cp can be started");
-    assert!(copied.success(), "{copied}");
-}
-
 #[test]
 fn put_back_to_an_older_backup() {
     let plane = ControlPlane::start();
@@ -117,5 +115,52 @@ fn put_back_to_an_older_backup() {
     let (code, said) = new.start().stop("TERM");
     assert_eq!((code, applies(&plane)), (Some(0), sent), "{said}");
     settle(&plane, &server.url());
+    check_audit(&plane, 0);
+}
+
+#[test]
+fn found_out_to_be_another_one_in_the_middle() {
+    let (plane, server) = servers();
+    // So slow that there is something in flight when it is found out.
+    let slow = ["--kube-api-qps", "15", "--kube-api-burst", "1"];
+    let deployment = Deployment::new(&server.url(), &plane, &slow);
+    project(&plane, &server, &deployment, &Story::of("shop", "web").whole());
+    let names: Vec<_> = (0..12).map(|number| format!("many-{number}")).collect();
+    emit(&server.url(), &names.iter().map(|name| Story::of("shop", name).whole()).collect::<String>());
+    let mut projector = deployment.launch();
+    let begun = || names.iter().filter(|name| !managers(&plane, name).is_empty()).count();
+    assert!(poll(LIMIT, || (begun() > 2).then_some(())).is_some(), "{}", projector.said());
+    let stamp = "convoy-release-inventory.decklog.dev/log=DECKLOG@then/3";
+    plane.kubectl_stdout(&["annotate", "--overwrite", "-n", "shop", "releaseinventory/web", stamp], "");
+    projector.wait_for("made from the log DECKLOG@then");
+    assert_eq!(projector.code(), Some(DIVERGED), "{}", projector.said());
+    // What was begun came to its end: nobody has to find out whether it did.
+    let all = ["release-inventory", "release-hooks", "health-inventory", "hook-status"];
+    let all = all.map(|name| format!("convoy-{name}"));
+    for name in &names {
+        let seen = managers(&plane, name);
+        assert!(seen.is_empty() || seen == all, "{name}: {seen:?}, and not {all:?}");
+    }
+    check_audit(&plane, 0);
+}
+
+#[test]
+fn away_while_the_cluster_is_waited_for() {
+    let (plane, server) = (ControlPlane::start(), NatsServer::start());
+    api::init(&server.url(), 1);
+    make_namespace(&plane, "shop");
+    emit(&server.url(), &Story::of("shop", "web").whole());
+    let proxy = Proxy::to(server.port());
+    let deployment = Deployment::new(&proxy.url(), &plane, &[]);
+    let mut projector = deployment.launch();
+    projector.wait_for("the cluster has no ReleaseInventory");
+    proxy.refuse();
+    proxy.cut();
+    plane.install_crd();
+    projector.wait_for("applies nothing before the log says where it ends");
+    assert_eq!(applies(&plane), 0, "{}", projector.said());
+    proxy.heal();
+    settle(&plane, &server.url());
+    assert_eq!(projector.stop(), Some(0), "{}", projector.said());
     check_audit(&plane, 0);
 }

@@ -26,6 +26,8 @@
 //! | S38 the four names | `settle`, everywhere |
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
 
 use decklog_tests::binary;
 use decklog_tests::kube::{ControlPlane, audit};
@@ -52,6 +54,12 @@ pub(crate) fn servers() -> (ControlPlane, NatsServer) {
     make_namespace(&plane, "shop");
     api::init(&server.url(), 1);
     (plane, server)
+}
+
+/// Copies a folder.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").arg(from).arg(to).status().expect("cp can be started");
+    assert!(copied.success(), "{copied}");
 }
 
 /// Who applied to an object, and was answered with success, in order.

@@ -91,7 +91,7 @@ pub(crate) struct ReleaseArgs {
 }
 
 /// A DNS label, RFC 1123.
-fn label(text: &str) -> Result<String, &'static str> {
+pub(super) fn label(text: &str) -> Result<String, &'static str> {
     if text.len() <= LABEL_BYTES && is_of_dns(text) {
         Ok(text.to_owned())
     } else {

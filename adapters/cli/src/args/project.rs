@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::manifests::ReleaseArgs;
-use super::{AccessArgs, Format, FromArgs, name};
+use super::manifests::{ReleaseArgs, label};
+use super::{AccessArgs, Format, FromArgs, label_key, name};
 
 #[derive(Debug, Args)]
 #[command(
@@ -63,14 +63,14 @@ pub(crate) struct ApplyArgs {
     #[arg(
         long,
         value_name = "KEY",
-        value_parser = name,
+        value_parser = label_key,
         default_value = decklog_schemas::inventory::SHARD_LABEL,
         conflicts_with = "sink"
     )]
     pub(crate) shard_label: String,
 
     /// Namespace of the Lease by which one of several projectors applies [default: that of the Pod, else of the context]
-    #[arg(long, value_name = "NS", value_parser = name, conflicts_with = "sink")]
+    #[arg(long, value_name = "NS", value_parser = label, conflicts_with = "sink")]
     pub(crate) lease_namespace: Option<String>,
 
     /// How many releases are applied at the same time

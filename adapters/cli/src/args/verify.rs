@@ -3,7 +3,7 @@
 use clap::Args;
 use decklog_kube::Selector;
 
-use super::{AccessArgs, Format, FromArgs, name};
+use super::{AccessArgs, Format, FromArgs, label_key, name};
 
 /// Lines are wrapped where they are printed.
 const VERDICTS: &str = "\
@@ -46,7 +46,7 @@ pub(crate) struct VerifyArgs {
     pub(crate) cluster: Option<String>,
 
     /// Key of the shard label
-    #[arg(long, value_name = "KEY", value_parser = name, default_value = decklog_schemas::inventory::SHARD_LABEL)]
+    #[arg(long, value_name = "KEY", value_parser = label_key, default_value = decklog_schemas::inventory::SHARD_LABEL)]
     pub(crate) shard_label: String,
 
     /// Format of the output [env: DECKLOG_OUTPUT] [default: table]

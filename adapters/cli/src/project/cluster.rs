@@ -1,7 +1,6 @@
 //! Projecting into a cluster: one of several projectors applies, and all of them fold.
 
 use std::path::Path;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,19 +11,20 @@ use decklog_http::probes::{self, Bound, Health, Probes, Readiness};
 use decklog_kube::applier::{Applier, ApplyError, Options};
 use decklog_kube::lease::{Identity, Lease, LeaseName, Timing};
 use decklog_kube::releases::{Releases, Resource, Watched};
-use decklog_kube::{Changes, Cluster, Definition, Metrics, ReachError, changes};
+use decklog_kube::{Changes, Cluster, Definition, Marks, Metrics, ReachError};
 use decklog_nats::JetStreamLog;
 use decklog_projections::inventory::Inventories;
 use decklog_projections::plan::{OtherLog, StampError};
-use decklog_schemas::{DEFAULT_CLUSTER, ReleaseKey, Sequence};
+use decklog_schemas::{DEFAULT_CLUSTER, Sequence};
 use decklog_sled::{OpenError, SledCheckpoints};
 use prometheus_client::registry::Registry;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
 
-use super::lag::Lag;
+use super::gauges::{Lag, Leads};
 use super::{Place, dry_run};
 use crate::args::{AccessArgs, ApplyArgs};
+use crate::clusters;
 use crate::config::{Config, variable};
 use crate::engine::Engine;
 use crate::exit::{Answer, Failure};
@@ -41,8 +41,9 @@ struct Target {
     cluster: Cluster,
     options: Options,
     resource: Resource,
-    lease_namespace: String,
-    lease_name: LeaseName,
+    lease: Lease,
+    /// Namespace and name of the Lease, and who we are in it.
+    lease_shown: [String; 2],
     metrics: Metrics,
     readiness: watch::Sender<Readiness>,
 }
@@ -62,12 +63,12 @@ pub(super) async fn run_nats(
     config: &Config,
 ) -> Result<Answer, Error> {
     let mut begun = Start::new(access, apply, config).await?;
-    let (sink, changed) = changes();
+    let (sink, marks) = sink();
     let engine = tokio::select! {
         engine = start(place, sink) => engine?,
         _ = begun.signals.next() => return Ok(Answer::Yes),
     };
-    begun.run(engine, changed, None).await
+    begun.run(engine, marks, None).await
 }
 
 /// Applies the embedded log of a folder, and answers on its socket meanwhile, as `decklog up` does.
@@ -82,21 +83,28 @@ pub(super) async fn run_folder(
     }
     let mut begun = Start::new(access, apply, config).await?;
     let open = async || {
-        let (sink, changed) = changes();
-        Ok((Embedded::start_with(folder, sink).await?, changed))
+        let (sink, marks) = sink();
+        Ok((Embedded::start_with(folder, sink).await?, marks))
     };
     let taken = tokio::select! {
         taken = take(folder, open) => taken?,
         _ = begun.signals.next() => return Ok(Answer::Yes),
     };
-    let Taken::Opened((engine, changed)) = taken else {
+    let Taken::Opened((engine, marks)) = taken else {
         return Err(Failure::unreachable(format!(
             "a `decklog up` or `project` runs on {} already: stop it first",
             folder.display()
         )));
     };
     let socket = Socket::serve(folder, engine.handle.clone()).await?;
-    begun.run(engine, changed, Some(socket)).await
+    begun.run(engine, marks, Some(socket)).await
+}
+
+/// What feeds the applier and the watcher of Releases, one each.
+fn sink() -> (Changes, [Marks; 2]) {
+    let mut changes = Changes::default();
+    let marks = [changes.listen(), changes.listen()];
+    (changes, marks)
 }
 
 // === impl Start ===
@@ -115,14 +123,14 @@ impl Start {
     async fn run<L: Log>(
         self,
         mut engine: Engine<L>,
-        changed: mpsc::UnboundedReceiver<Vec<ReleaseKey>>,
+        marks: [Marks; 2],
         mut socket: Option<Socket>,
     ) -> Result<Answer, Error> {
         let Self { mut signals, bound, target } = self;
         let (stop, stopped) = watch::channel(false);
         let server = Server::start(bound, &target, &engine);
         let ended = {
-            let mut applying = pin!(target.apply(engine.handle.clone(), changed, stopped));
+            let mut applying = Box::pin(target.apply(engine.handle.clone(), marks, stopped));
             let (ended, is_applying) = tokio::select! {
                 name = signals.next() => {
                     tracing::info!(signal = name, "Stopping");
@@ -183,80 +191,96 @@ impl Target {
         let resource =
             Resource { group: release.group, version: release.version, kind: release.kind, plural: release.plural };
         let lease_namespace = apply.lease_namespace.unwrap_or_else(|| cluster.default_namespace().to_owned());
+        let identity = Identity::unique(&host());
+        let lease_shown = [format!("{lease_namespace}/{lease_name}"), identity.as_str().to_owned()];
+        let client = cluster.lease_client();
+        let lease = Lease::new(client, &lease_namespace, &lease_name, identity, Timing::OF_KUBERNETES);
         let waits_for = "the log is not folded up to its end yet".to_owned();
         let (readiness, _) = watch::channel(Readiness::CatchingUp { waits_for });
         let metrics = Metrics::default();
-        Ok(Self { cluster, options, resource, lease_namespace, lease_name, metrics, readiness })
+        Ok(Self { cluster, options, resource, lease, lease_shown, metrics, readiness })
     }
 
     /// Applies what an engine has folded, once it has caught up and the cluster is fit for it, until `stop` turns true.
     async fn apply<L: Log>(
-        &self,
+        self,
         handle: Handle<L, Inventories>,
-        changed: mpsc::UnboundedReceiver<Vec<ReleaseKey>>,
-        stop: watch::Receiver<bool>,
+        marks: [Marks; 2],
+        mut stop: watch::Receiver<bool>,
     ) -> Result<(), Error> {
-        let mut stopped_outside = stop.clone();
-        let mut stopped = stop;
-        let prepared = async {
-            // The engine answers once it has caught up; if it ends before, it says so itself.
-            if handle.ask(|_: &mut Inventories| ()).await.is_err() {
-                return Ok(());
-            }
-            self.wait_for_cluster().await
+        let log = tokio::select! {
+            prepared = self.prepare(&handle) => match prepared? {
+                Some(log) => log,
+                None => return Ok(()),
+            },
+            _ = stop.wait_for(|stopped| *stopped) => return Ok(()),
         };
-        tokio::select! {
-            prepared = prepared => prepared?,
-            _ = stopped.wait_for(|stopped| *stopped) => return Ok(()),
-        }
-        let folded = handle.progress().borrow().folded;
-        let log = handle.log().read(Sequence::after(folded), &Scope::All, Wait::No).await?.log.to_string();
-        dry_run::announce(&self.cluster, &handle, &log, &self.options).await?;
-        let identity = Identity::unique(&host());
-        tracing::info!(server = self.cluster.server(), cluster = self.options.cluster, shard = self.options.shard, lease = %format_args!("{}/{}", self.lease_namespace, self.lease_name), identity = identity.as_str(), "Ready");
-        let client = self.cluster.lease_client();
-        let lease = Lease::new(client, &self.lease_namespace, &self.lease_name, identity, Timing::OF_KUBERNETES);
-        let leadership = lease.leadership();
-        let (give_back, given_back) = watch::channel(());
-        let lease = tokio::spawn(lease.run(closed(given_back)));
-        self.readiness.send_replace(Readiness::Ready);
-        let (client, options) = (self.cluster.client(), self.options.clone());
+        let [lease, identity] = &self.lease_shown;
+        tracing::info!(
+            server = self.cluster.server(),
+            cluster = self.options.cluster,
+            shard = self.options.shard,
+            lease,
+            identity,
+            "Ready"
+        );
         let watched = self.watched();
-        let (releases, changed) =
-            Releases::new(client.clone(), handle.clone(), log.clone(), watched, leadership.clone(), changed);
-        let (stop_watching, stopped) = watch::channel(false);
-        let applier = Applier::new(client, handle, log, options, leadership, changed, self.metrics.clone());
-        let fits = applier.fits();
-        let mut releases = tokio::spawn(async move {
-            if has_turned(fits, stopped.clone()).await { releases.run(stopped).await } else { Ok(()) }
-        });
-        let (halt, halted) = watch::channel(false);
-        let mut applier = tokio::spawn(applier.run(halted));
-        // Whichever ends first, the other one ends with it: alone it would do half of the work, and look ready. Nobody
-        // listens to what has ended.
-        let (applied, watched) = tokio::select! {
-            _ = stopped_outside.wait_for(|stopped| *stopped) => {
-                let _ = halt.send(true);
-                let applied = applier.await;
-                let _ = stop_watching.send(true);
-                (applied, releases.await)
-            }
-            applied = &mut applier => {
-                let _ = stop_watching.send(true);
-                (applied, releases.await)
-            }
-            watched = &mut releases => {
-                let _ = halt.send(true);
-                (applier.await, watched)
-            }
-        };
-        let watched = unless_panicked(watched);
+        let leadership = self.lease.leadership();
+        let (give_back, given_back) = watch::channel(());
+        let lease = tokio::spawn(self.lease.run(closed(given_back)));
+        self.readiness.send_replace(Readiness::Ready);
+        let (client, [applied, of_releases]) = (self.cluster.client(), marks);
+        let (metrics, leads) = (self.metrics, leadership.clone());
+        let releases =
+            Releases::new(client.clone(), handle.clone(), log.clone(), watched, leads, of_releases, &metrics);
+        let applier = Applier::new(client, handle, log, self.options, leadership, applied, metrics);
+        let ended = side_by_side(applier, releases, stop).await;
         self.readiness.send_replace(Readiness::Stopping);
         // The Lease is given back when nothing is in flight any more.
         drop(give_back);
         unless_panicked(lease.await);
-        unless_panicked(applied).map_err(explain)?;
-        Ok(watched?)
+        ended
+    }
+
+    /// Waits until the log is folded and the cluster is fit for it, and says what is about to change in objects of other
+    /// logs. Returns the identity of the log; none if the engine has ended, which says itself why.
+    async fn prepare<L: Log>(&self, handle: &Handle<L, Inventories>) -> Result<Option<String>, Error> {
+        // The engine answers once it has caught up.
+        let cluster = self.options.cluster.clone();
+        let of_others = move |inventories: &mut Inventories| clusters::of_others(inventories.keys(), &cluster);
+        let Ok(of_others) = handle.ask(of_others).await else { return Ok(None) };
+        if let Some(of_others) = of_others {
+            tracing::warn!("{of_others}");
+        }
+        let log = self.identity(handle).await;
+        loop {
+            self.wait_for_cluster().await?;
+            match dry_run::announce(&self.cluster, handle, &log, &self.options).await {
+                Ok(()) => return Ok(Some(log)),
+                Err(error) => self.wait(&format!("{error:#}")).await,
+            }
+        }
+    }
+
+    /// Asks the log who it is, until it says so.
+    async fn identity<L: Log>(&self, handle: &Handle<L, Inventories>) -> String {
+        loop {
+            let folded = handle.progress().borrow().folded;
+            match handle.log().read(Sequence::after(folded), &Scope::All, Wait::No).await {
+                Ok(batch) => return batch.log.to_string(),
+                Err(error) => self.wait(&format!("{:#}", Error::from(error))).await,
+            }
+        }
+    }
+
+    /// Says what is waited for, once, and waits a while.
+    async fn wait(&self, waits_for: &str) {
+        let next = Readiness::CatchingUp { waits_for: waits_for.to_owned() };
+        if *self.readiness.borrow() != next {
+            tracing::warn!("{waits_for}");
+            self.readiness.send_replace(next);
+        }
+        tokio::time::sleep(LOOK).await;
     }
 
     /// Which Releases are watched: those whose inventories are applied.
@@ -268,14 +292,8 @@ impl Target {
     /// Waits until the API server answers, and knows every field that we write: what it does not know it would refuse.
     /// A projector has no right to watch definitions, so that it looks from time to time.
     async fn wait_for_cluster(&self) -> Result<(), Error> {
-        let mut told = String::new();
         while let Some(waits_for) = self.lacks().await? {
-            if told != waits_for {
-                tracing::warn!("{waits_for}");
-                self.readiness.send_replace(Readiness::CatchingUp { waits_for: waits_for.clone() });
-                told = waits_for;
-            }
-            tokio::time::sleep(LOOK).await;
+            self.wait(&waits_for).await;
         }
         Ok(())
     }
@@ -304,6 +322,42 @@ impl Target {
             Err(error) => Some(format!("{:#}", Error::from(error))),
         })
     }
+}
+
+/// Runs both until `stop` turns true. Whichever ends first, the other one ends with it: alone it would do half of the
+/// work, and look ready. Releases are watched once the cluster is known to fit to the log, and to the end of the applier.
+async fn side_by_side<L: Log>(
+    applier: Applier<L>,
+    releases: Releases<L>,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), Error> {
+    let (stop_watching, stopped) = watch::channel(false);
+    let fits = applier.fits();
+    let mut releases = tokio::spawn(async move {
+        if has_turned(fits, stopped.clone()).await { releases.run(stopped).await } else { Ok(()) }
+    });
+    let (halt, halted) = watch::channel(false);
+    let mut applier = tokio::spawn(applier.run(halted));
+    // Nobody listens to what has ended.
+    let (applied, watched) = tokio::select! {
+        _ = stop.wait_for(|stopped| *stopped) => {
+            let _ = halt.send(true);
+            let applied = applier.await;
+            let _ = stop_watching.send(true);
+            (applied, releases.await)
+        }
+        applied = &mut applier => {
+            let _ = stop_watching.send(true);
+            (applied, releases.await)
+        }
+        watched = &mut releases => {
+            let _ = halt.send(true);
+            (applier.await, watched)
+        }
+    };
+    let watched = unless_panicked(watched);
+    unless_panicked(applied).map_err(explain)?;
+    Ok(watched?)
 }
 
 /// Waits until the first turns true, unless the other one does before, or nobody can turn it any more.
@@ -362,6 +416,7 @@ impl Server {
             let mut registry = Registry::default();
             target.metrics.register(&mut registry);
             registry.register_collector(Box::new(Lag(engine.handle.progress())));
+            registry.register_collector(Box::new(Leads(target.lease.leadership())));
             let probes =
                 Probes { health: health_seen, readiness: target.readiness.subscribe(), metrics: Arc::new(registry) };
             tracing::info!(address = %bound.address(), "Answering /healthz, /readyz and /metrics");

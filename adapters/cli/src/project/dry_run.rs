@@ -15,6 +15,7 @@ use decklog_schemas::{DEFAULT_CLUSTER, ReleaseKey, Sequence};
 use serde_json::{Map, Value, json};
 
 use crate::args::{Format, ProjectArgs};
+use crate::clusters;
 use crate::config::{Config, variable};
 use crate::exit::{Answer, Failure};
 use crate::output;
@@ -56,6 +57,9 @@ pub(super) async fn run(args: ProjectArgs, config: &Config) -> Result<Answer, Er
     let objects = objects(&look, &Part::All, &apply.shard_label).await?;
     let log = source.identity().await?;
     let recalled = source.recall(&Scope::All, &marks(&log, &cluster, &objects)).await?;
+    if let Some(remark) = clusters::of_others(recalled.standings.keys(), &cluster) {
+        output::complain(&remark);
+    }
     let planning = Planning {
         log: &log,
         tail: recalled.tail,

@@ -2,9 +2,7 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
-use std::ops::RangeInclusive;
 use std::sync::PoisonError;
-use std::time::Duration;
 
 use decklog_engine::log::Log;
 use decklog_projections::inventory::{Inventories, Standing};
@@ -14,36 +12,12 @@ use decklog_projections::plan::{
 use decklog_schemas::ReleaseKey;
 
 use super::cache::Present;
-use super::{ApplyError, LONGEST_PAUSE, Shared};
+use super::{ApplyError, Shared};
 use crate::answer::Trouble;
-
-/// How a pass ended.
-#[derive(Debug)]
-pub(crate) enum End {
-    /// The cluster is in line with the log, or will not take what the log says before that changes.
-    Settled,
-    /// Another one leads.
-    Standby,
-    /// It has to be tried again.
-    Again {
-        /// Why.
-        why: String,
-        /// How long to wait at least, and at the most.
-        pause: RangeInclusive<Duration>,
-    },
-}
+use crate::turns::{Again, End};
 
 /// How often a pass plans again because the cluster has changed under it.
 const ROUNDS: usize = 5;
-
-/// What is waited after an attempt, if nothing speaks for less or for more.
-const ANY_PAUSE: RangeInclusive<Duration> = Duration::ZERO..=LONGEST_PAUSE;
-
-/// How often is looked whether a namespace is there.
-const NAMESPACE_LOOK: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(5);
-
-/// How often is looked whether somebody has installed the definition, or given us a right.
-const ADMIN_LOOK: RangeInclusive<Duration> = Duration::from_secs(5)..=LONGEST_PAUSE;
 
 impl<L: Log> Shared<L> {
     /// Brings one release in line with the log.
@@ -65,10 +39,10 @@ impl<L: Log> Shared<L> {
         }
         let mut observed = match self.observed(key).await {
             Ok(observed) => observed,
-            Err(trouble) => return Ok(self.after(trouble)),
+            Err(trouble) => return Ok(after(&trouble, key)),
         };
         let desired = Desired::of(&standing, &self.log, &self.options.shard_label);
-        for _ in 0..ROUNDS {
+        for round in 0..ROUNDS {
             let actions = match plan(&desired, observed.as_ref(), self.options.other) {
                 Ok(actions) => actions,
                 Err(Refusal::Stamp(stamp)) => {
@@ -77,49 +51,83 @@ impl<L: Log> Shared<L> {
                 }
                 Err(refusal) => {
                     let why = (FieldManager::ReleaseInventory, reason_of(&refusal), &*refusal.to_string());
-                    return self.refuse(key, &standing, why).await;
+                    return Ok(self.refuse(key, &standing, why).await);
                 }
             };
             if actions.is_empty() {
                 self.refused().remove(key);
-                return self.settled(key, &standing, observed.as_ref()).await;
+                self.cache().settle(key, standing.sequence);
+                return Ok(self.settled(key, &standing, observed.as_ref()).await);
             }
             self.weigh(key, &desired);
-            for action in &actions {
-                if !self.may_write() {
-                    return Ok(End::Standby);
-                }
-                match self.execute(key, action, observed.as_ref()).await {
-                    Ok(answer) => observed = answer,
-                    Err(Trouble::Changed { .. }) => {
-                        observed = match self.ask(key).await {
-                            Ok(observed) => observed,
-                            Err(trouble) => return Ok(self.after(trouble)),
-                        };
-                        break;
-                    }
-                    // A deletion stays the same for ever: somebody may lift what forbids it.
-                    Err(trouble @ Trouble::Permanent { .. }) if !matches!(standing.wanted, Wanted::Object(_)) => {
-                        return Ok(End::Again { why: trouble.to_string(), pause: ADMIN_LOOK });
-                    }
-                    Err(Trouble::Permanent { reason, message }) => {
-                        let manager = manager_of(action);
-                        return self.refuse(key, &standing, (manager, reason.as_str(), &message)).await;
-                    }
-                    Err(trouble) => {
-                        self.cache().doubt(key);
-                        return Ok(self.after(trouble));
-                    }
-                }
+            if round == 0 {
+                self.tell_drift(key, &standing, observed.as_ref(), &actions);
             }
+            observed = match self.carry_out(key, &standing, &actions, observed).await {
+                Ok(observed) => observed,
+                Err(end) => return Ok(end),
+            };
         }
         Ok(again("the object changes while it is applied, or is not what was applied"))
+    }
+
+    /// Sends one request after the other. Returns what is there then, or how the pass ends.
+    async fn carry_out(
+        &self,
+        key: &ReleaseKey,
+        standing: &Standing,
+        actions: &[Action],
+        mut observed: Option<Observed>,
+    ) -> Result<Option<Observed>, End> {
+        for action in actions {
+            if !self.may_write() {
+                return Err(End::Standby);
+            }
+            observed = match self.execute(key, action, observed.as_ref()).await {
+                Ok(answer) => answer,
+                Err(Trouble::Changed { .. }) => {
+                    return self.ask(key).await.map_err(|trouble| after(&trouble, key));
+                }
+                // A deletion stays the same for ever: somebody may lift what forbids it.
+                Err(trouble @ Trouble::Permanent { .. }) if !matches!(standing.wanted, Wanted::Object(_)) => {
+                    return Err(after(&trouble, key));
+                }
+                Err(Trouble::Permanent { reason, message }) => {
+                    let why = (manager_of(action), reason.as_str(), &*message);
+                    return Err(self.refuse(key, standing, why).await);
+                }
+                Err(trouble) => {
+                    self.cache().doubt(key);
+                    return Err(after(&trouble, key));
+                }
+            };
+        }
+        Ok(observed)
     }
 
     /// Whether the cluster has refused just this. Of a deletion that is not remembered: it stays the same for ever.
     fn is_refused(&self, key: &ReleaseKey, wanted: &Wanted) -> bool {
         let refused = self.refused().get(key).copied();
         matches!(wanted, Wanted::Object(_)) && refused.is_some_and(|refused| refused == hash_of(wanted))
+    }
+
+    /// Tells of what was in line with the log, and is not any more although the log has not changed: somebody else has
+    /// written to it. What a repair takes back is told with its writers.
+    fn tell_drift(&self, key: &ReleaseKey, standing: &Standing, observed: Option<&Observed>, actions: &[Action]) {
+        let is_put_back = matches!(standing.wanted, Wanted::Object(_))
+            && self.cache().settled(key) == Some(standing.sequence)
+            && !actions.iter().any(|action| matches!(action, Action::Repair { taken, .. } if !taken.is_empty()));
+        if !is_put_back {
+            return;
+        }
+        let concerned = |manager: &FieldManager| actions.iter().any(|action| manager_of(action) == *manager);
+        let managers: Vec<_> = FieldManager::ALL.into_iter().filter(concerned).map(FieldManager::name).collect();
+        if observed.is_some() {
+            tracing::warn!(release = %key, managers = managers.join(" "), "Fields of these managers were changed by somebody else, and are put back as the log has them");
+        } else {
+            tracing::warn!(release = %key, "Inventory was deleted by somebody else, and is made again as the log has it");
+        }
+        self.metrics.put_back(if observed.is_some() { "Changed" } else { "Deleted" });
     }
 
     /// Tells how large the object will be, and warns while there is still time to do something about it.
@@ -146,26 +154,21 @@ impl<L: Log> Shared<L> {
     }
 
     /// Nothing is left to do. Who waits for the end of a deleted release's object is told.
-    async fn settled(
-        &self,
-        key: &ReleaseKey,
-        standing: &Standing,
-        observed: Option<&Observed>,
-    ) -> Result<End, ApplyError> {
+    async fn settled(&self, key: &ReleaseKey, standing: &Standing, observed: Option<&Observed>) -> End {
         if standing.wanted != Wanted::Gone || observed.is_some() {
-            return Ok(End::Settled);
+            return End::Settled;
         }
         // Of a name that no API server takes there is no object, and the request for it would be one for another.
         if is_name(&key.namespace, &key.name) {
             match self.ask(key).await {
                 Ok(None) => {}
-                Ok(Some(_)) => return Ok(again("the object is there again")),
-                Err(trouble) => return Ok(self.after(trouble)),
+                Ok(Some(_)) => return again("the object is there again"),
+                Err(trouble) => return after(&trouble, key),
             }
         }
         match self.teller.inventory_deleted(key, standing).await {
-            Ok(()) => Ok(End::Settled),
-            Err(why) => Ok(again(&why)),
+            Ok(()) => End::Settled,
+            Err(why) => End::Again(Again::untold(why)),
         }
     }
 
@@ -175,27 +178,16 @@ impl<L: Log> Shared<L> {
         key: &ReleaseKey,
         standing: &Standing,
         (manager, reason, message): (FieldManager, &str, &str),
-    ) -> Result<End, ApplyError> {
+    ) -> End {
         tracing::error!(release = %key, %manager, reason, error = message, "Cluster does not take the inventory; the log has it, and it is tried again when it changes");
         self.metrics.refused(manager, reason);
         match self.teller.projection_refused(key, standing, manager, reason, message).await {
             Ok(()) => {
                 self.refused().insert(key.clone(), hash_of(&standing.wanted));
-                Ok(End::Settled)
+                End::Settled
             }
-            Err(why) => Ok(again(&why)),
+            Err(why) => End::Again(Again::untold(why)),
         }
-    }
-
-    /// When to try again after something that passes.
-    fn after(&self, trouble: Trouble) -> End {
-        let pause = match &trouble {
-            Trouble::NamespaceMissing | Trouble::NamespaceTerminating => NAMESPACE_LOOK,
-            Trouble::NotServed | Trouble::Forbidden { .. } => ADMIN_LOOK,
-            Trouble::Busy { retry_after, .. } => retry_after.unwrap_or_default()..=LONGEST_PAUSE,
-            Trouble::Changed { .. } | Trouble::Unknown { .. } | Trouble::Permanent { .. } => ANY_PAUSE,
-        };
-        End::Again { why: trouble.to_string(), pause }
     }
 }
 
@@ -207,7 +199,11 @@ fn reason_of(refusal: &Refusal) -> &'static str {
 }
 
 fn again(why: &str) -> End {
-    End::Again { why: why.to_owned(), pause: ANY_PAUSE }
+    End::Again(Again::because(why))
+}
+
+fn after(trouble: &Trouble, key: &ReleaseKey) -> End {
+    End::Again(Again::after(trouble, key))
 }
 
 fn manager_of(action: &Action) -> FieldManager {

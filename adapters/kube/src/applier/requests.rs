@@ -3,13 +3,13 @@
 use decklog_engine::log::Log;
 use decklog_projections::plan::{Action, FieldManager, Observed, Precondition};
 use decklog_schemas::ReleaseKey;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
-use kube::core::Request;
+use kube::api::{DeleteParams, GetParams, Patch, PatchParams, Preconditions};
+use kube::core::{Request, request};
 use serde_json::{Value, json};
 
 use super::Shared;
 use crate::answer::Trouble;
-use crate::object::api;
+use crate::object::{api, url};
 
 /// The resourceVersion of an object that is to be created. An apply with a version creates what is missing, whatever
 /// the version is, and is refused where there is an object of another one, also by force. No object ever has this one:
@@ -47,13 +47,14 @@ impl<L: Log> Shared<L> {
 
     /// Asks what is there.
     pub(crate) async fn ask(&self, key: &ReleaseKey) -> Result<Option<Observed>, Trouble> {
-        let found = api(&self.client, &key.namespace).get_opt(&key.name).await.map_err(|error| Trouble::of(&error))?;
-        match found {
-            Some(object) => self.take(key, &object),
-            None => {
-                self.cache().remove(key, None);
+        let request = Request::new(url(key)).get(&key.name, &GetParams::default());
+        match self.send(request).await {
+            Ok(text) => self.take(key, text),
+            Err(kube::Error::Api(status)) if status.is_not_found() => {
+                self.cache().know_gone(key);
                 Ok(None)
             }
+            Err(error) => Err(Trouble::of(&error)),
         }
     }
 
@@ -65,16 +66,15 @@ impl<L: Log> Shared<L> {
     ) -> Result<Option<Observed>, Trouble> {
         let params = PatchParams { field_manager: Some(manager.name().to_owned()), ..PatchParams::default() };
         let params = if matches!(patch, Patch::Apply(_)) { params.force() } else { params };
-        let api = api(&self.client, &key.namespace);
-        let request = Request::new(api.resource_url()).patch(&key.name, &params, patch);
-        let request = request.map_err(kube::Error::BuildRequest).map(|request| request.map(printable));
-        let answer = match request {
-            Ok(request) => self.client.request::<DynamicObject>(request).await,
-            Err(error) => Err(error),
-        };
+        let request = Request::new(url(key)).patch(&key.name, &params, patch);
+        let answer = self.send(request.map(|request| request.map(printable))).await;
         let answer = answer.map_err(|error| Trouble::of(&error));
         self.metrics.applied(manager, answer.as_ref().err());
-        self.take(key, &answer?)
+        self.take(key, answer?)
+    }
+
+    async fn send(&self, request: Result<http::Request<Vec<u8>>, request::Error>) -> kube::Result<String> {
+        self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await
     }
 
     /// Deletes what was observed, and not what another projector may have made of it since.
@@ -93,15 +93,16 @@ impl<L: Log> Shared<L> {
         self.ask(key).await
     }
 
-    fn take(&self, key: &ReleaseKey, object: &DynamicObject) -> Result<Option<Observed>, Trouble> {
-        if self.key_of(object).as_ref() != Some(key) {
-            let message = "the answer is about another object".to_owned();
-            return Err(Trouble::Unknown { message });
+    /// Takes note of an answer.
+    fn take(&self, key: &ReleaseKey, text: String) -> Result<Option<Observed>, Trouble> {
+        let unknown = |message| Trouble::Unknown { message };
+        let value = serde_json::from_str(&text).map_err(|error| unknown(error.to_string()))?;
+        let observed = Observed::read(value, &self.options.shard_label).map_err(|error| unknown(error.to_string()))?;
+        if !observed.is_called(&key.namespace, &key.name) {
+            return Err(unknown("the answer is about another object".to_owned()));
         }
-        self.cache().put(key, object);
-        let value = serde_json::to_value(object).map_err(|error| Trouble::Unknown { message: error.to_string() })?;
-        let observed = Observed::read(value, &self.options.shard_label);
-        observed.map(Some).map_err(|error| Trouble::Unknown { message: error.to_string() })
+        self.cache().know(key, observed.resource_version(), text.into_bytes());
+        Ok(Some(observed))
     }
 }
 

@@ -1,7 +1,5 @@
 //! One pass over a Release: step by step, each decided anew from what the cluster and the log say then.
 
-use std::time::Duration;
-
 use decklog_engine::log::Log;
 use decklog_engine::service::Stopped;
 use decklog_projections::inventory::{Incarnation, Inventories};
@@ -13,33 +11,13 @@ use super::Shared;
 use super::decide::{Seen, Step, decide};
 use super::present::Release;
 use crate::answer::Trouble;
-
-/// How a pass ended.
-#[derive(Debug)]
-pub(crate) enum End {
-    /// There is nothing to be done before something changes.
-    Settled,
-    /// Another one leads.
-    Standby,
-    /// It has to be tried again.
-    Again {
-        /// Why.
-        why: String,
-        /// What it is about: one of many that fail for the same reason is told of.
-        subject: String,
-        /// How long to wait at least.
-        at_least: Duration,
-    },
-}
+use crate::turns::{Again, End};
 
 /// Who changes finalizers, as managedFields says it.
 const FIELD_MANAGER: &str = "decklog";
 
 /// How many steps a pass takes at the most.
 const ROUNDS: usize = 8;
-
-/// How often is looked whether somebody has given us a right, or installed the definition again.
-const ADMIN_LOOK: Duration = Duration::from_secs(5);
 
 impl<L: Log> Shared<L> {
     /// Does for one Release what there is to be done.
@@ -87,7 +65,7 @@ impl<L: Log> Shared<L> {
         match self.look(key, seen).await {
             Ok(Some(now)) if now.uid == seen.uid && now.shard == seen.shard => {}
             Ok(_) => return Ok(Ok(())),
-            Err(trouble) => return Ok(Err(after(&trouble))),
+            Err(trouble) => return Ok(Err(after(&trouble, key))),
         }
         if !self.may_write() {
             return Ok(Err(End::Standby));
@@ -110,8 +88,7 @@ impl<L: Log> Shared<L> {
     async fn told(&self, told: Result<Sequence, String>) -> Result<Result<(), End>, Stopped> {
         match told {
             Ok(sequence) => self.handle.reach(sequence).await.map(Ok),
-            // Each answer names another Release.
-            Err(why) => Ok(Err(End::Again { why, subject: "log".to_owned(), at_least: Duration::ZERO })),
+            Err(why) => Ok(Err(End::Again(Again::untold(why)))),
         }
     }
 
@@ -133,8 +110,10 @@ impl<L: Log> Shared<L> {
                 }
                 Ok(())
             }
-            Err(Trouble::Changed { .. }) => self.look(key, seen).await.map(drop).map_err(|trouble| after(&trouble)),
-            Err(trouble) => Err(after(&trouble)),
+            Err(Trouble::Changed { .. }) => {
+                self.look(key, seen).await.map(drop).map_err(|trouble| after(&trouble, key))
+            }
+            Err(trouble) => Err(after(&trouble, key)),
         }
     }
 
@@ -165,18 +144,9 @@ impl<L: Log> Shared<L> {
 }
 
 fn again(why: String) -> End {
-    End::Again { subject: why.clone(), why, at_least: Duration::ZERO }
+    End::Again(Again::because(why))
 }
 
-/// When to try again after something that passes.
-fn after(trouble: &Trouble) -> End {
-    let why = trouble.to_string();
-    let (subject, at_least) = match trouble {
-        // Each answer names another Release.
-        Trouble::Forbidden { .. } => ("forbidden".to_owned(), ADMIN_LOOK),
-        Trouble::NotServed => (why.clone(), ADMIN_LOOK),
-        Trouble::Busy { retry_after, .. } => (why.clone(), retry_after.unwrap_or_default()),
-        _ => (why.clone(), Duration::ZERO),
-    };
-    End::Again { why, subject, at_least }
+fn after(trouble: &Trouble, key: &ReleaseKey) -> End {
+    End::Again(Again::after(trouble, key))
 }

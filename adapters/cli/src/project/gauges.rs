@@ -1,14 +1,16 @@
-//! How far a projector is behind its log, read when it is scraped.
+//! How far a projector is behind its log, and whether it leads: read when it is scraped.
 
 use std::fmt;
 
 use decklog_engine::service::Progress;
+use decklog_kube::lease::Leadership;
 use decklog_schemas::Sequence;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// The gauges of the fold.
 #[derive(Debug)]
@@ -42,5 +44,17 @@ impl Collector for Lag {
         let help = "Records since the start that are no event, or stand in the wrong place.";
         let encoder = encoder.encode_descriptor("decklog_quarantined", help, None, quarantined.metric_type())?;
         quarantined.encode(encoder)
+    }
+}
+
+/// Whether we hold the Lease.
+#[derive(Debug)]
+pub(super) struct Leads(pub(super) watch::Receiver<Leadership>);
+
+impl Collector for Leads {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let leads = ConstGauge::new(i64::from(self.0.borrow().may_write(Instant::now())));
+        let help = "1 while this projector holds the Lease and applies, 0 while it stands by.";
+        leads.encode(encoder.encode_descriptor("decklog_leading", help, None, leads.metric_type())?)
     }
 }
