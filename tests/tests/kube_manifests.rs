@@ -358,11 +358,22 @@ fn flags_reach_the_container() {
     assert_eq!(plain["image"], format!("decklog:{}", env!("CARGO_PKG_VERSION")));
     assert_eq!(plain["volumeMounts"], json!([{ "name": "data", "mountPath": "/data" }]));
 
-    let flags = ["--shard", "a", "--cluster", "eu $(HOME)", "--from", "nats://other:1", "--image", "here/decklog:2"];
+    let flags = [
+        "--shard",
+        "a",
+        "--stream",
+        "OTHER",
+        "--cluster",
+        "eu $(HOME)",
+        "--from",
+        "nats://other:1",
+        "--image",
+        "here/decklog:2",
+    ];
     let changed = container(&flags);
     let args = changed["args"].as_array().expect("a list");
     // Kubernetes takes $$ for $, and a variable in parentheses for its value.
-    assert_eq!(args[5..], [json!("--cluster=eu $$(HOME)"), json!("--shard=a")]);
+    assert_eq!(args[5..], [json!("--stream=OTHER"), json!("--cluster=eu $$(HOME)"), json!("--shard=a")]);
     assert_eq!((&changed["env"][0]["value"], &changed["image"]), (&json!("nats://other:1"), &json!("here/decklog:2")));
 
     let pod = pod(&["--creds-secret", "login"]);

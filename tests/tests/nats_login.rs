@@ -125,6 +125,13 @@ fn a_file_that_cannot_be_used_is_named_with_its_flag() {
     // Other places from which a file is named.
     let output = home.run("stream info --from nats://127.0.0.1:1", &[("DECKLOG_CREDS", &missing)]);
     check(&output, 2, &format!("cannot use the credentials in {missing}, which --creds"));
+    for (variable, file, lacks) in [
+        ("DECKLOG_TLSCERT", &cert, "its key is not named, with --tlskey"),
+        ("DECKLOG_TLSKEY", &key, "its certificate is not named, with --tlscert"),
+    ] {
+        let output = home.run("stream info --from nats://127.0.0.1:1", &[(variable, file)]);
+        check(&output, 2, lacks);
+    }
     home.context("prod", &json!({ "url": "nats://127.0.0.1:1", "nkey": broken }));
     check(
         &home.run("at -A --nats-context prod", &[]),

@@ -240,6 +240,8 @@ fn a_stream_that_has_the_subjects_already_is_named() {
         "Login:",
         &format!("there is no stream DECKLOG at {url}: `decklog stream init --to {url}` makes it"),
     );
+    let missing = binary::run(["at", "-A", "--from", &url, "--stream", "OTHER"]);
+    check(&missing, 2, "", &format!("`decklog stream init --to {url} --stream OTHER` makes it"));
 }
 
 #[test]

@@ -97,8 +97,9 @@ impl NatsLog {
 
     /// There is no such stream.
     pub(crate) fn missing(&self, stream: &str) -> Error {
+        let named = if stream == STREAM { String::new() } else { format!(" --stream {stream}") };
         Failure::usage(format!(
-            "there is no stream {stream} at {0}: `decklog stream init --to {0}` makes it",
+            "there is no stream {stream} at {0}: `decklog stream init --to {0}{named}` makes it",
             self.servers
         ))
     }
@@ -109,10 +110,10 @@ impl NatsLog {
 fn over(given: Login, context: Login) -> Login {
     let names_user = given.creds.is_some() || given.nkey.is_some() || given.user.is_some();
     let other = if names_user { Login::default() } else { context.clone() };
-    let (tls_cert, tls_key) = match given.tls_cert {
-        Some(cert) => (Some(cert), given.tls_key),
-        None => (context.tls_cert, context.tls_key),
-    };
+    let names_certificate = given.tls_cert.is_some() || given.tls_key.is_some();
+    let certificate =
+        if names_certificate { (given.tls_cert, given.tls_key) } else { (context.tls_cert, context.tls_key) };
+    let (tls_cert, tls_key) = certificate;
     Login {
         creds: given.creds.or(other.creds),
         nkey: given.nkey.or(other.nkey),

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Error;
 use decklog_engine::log::Scope;
 use decklog_kube::{Look, LookError, Part, Selector};
-use decklog_projections::plan::{Comparison, Desired, Identity, Observed, Past, Told, Verdict, Wanted, compare};
+use decklog_projections::plan::{
+    Comparison, Desired, Identity, Observed, OtherLog, Past, Refusal, Told, Verdict, Wanted, compare, plan,
+};
 use decklog_schemas::{DEFAULT_CLUSTER, ReleaseKey, Sequence};
 
 use crate::args::{AccessArgs, VerifyArgs};
@@ -39,6 +41,8 @@ struct Compared {
     behind: u64,
     /// How many items and hooks the log says there are.
     rows: (usize, usize),
+    /// Why no cluster takes what the log says, if so.
+    refusal: Option<Refusal>,
 }
 
 pub(crate) async fn run(args: VerifyArgs, config: &Config) -> Result<Answer, Error> {
@@ -151,7 +155,10 @@ fn compared(
             Some(Wanted::Object(object)) => (object.fields.inventory.len(), object.fields.hooks.len()),
             _ => (0, 0),
         };
-        releases.push(Compared { last: standing.map(|standing| standing.sequence), key, comparison, behind, rows });
+        let refusal = desired.as_ref().and_then(|desired| plan(desired, observed, OtherLog::Indistinct).err());
+        let refusal = refusal.filter(|refusal| !matches!(refusal, Refusal::Stamp(_)));
+        let last = standing.map(|standing| standing.sequence);
+        releases.push(Compared { key, comparison, last, behind, rows, refusal });
     }
     releases
 }

@@ -96,12 +96,16 @@ impl Login {
             authorities(File { what: "the certificate authority", flag: "--tlsca", path })?;
             options = options.add_root_certificates(path.clone());
         }
-        if let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) {
-            client_certificate(
-                File { what: "the client certificate", flag: "--tlscert", path: cert },
-                File { what: "the client certificate's key", flag: "--tlskey", path: key },
-            )?;
-            options = options.add_client_certificate(cert.clone(), key.clone());
+        let cert = |path| File { what: "the client certificate", flag: "--tlscert", path };
+        let key = |path| File { what: "the client certificate's key", flag: "--tlskey", path };
+        match (&self.tls_cert, &self.tls_key) {
+            (Some(of_cert), Some(of_key)) => {
+                client_certificate(cert(of_cert), key(of_key))?;
+                options = options.add_client_certificate(of_cert.clone(), of_key.clone());
+            }
+            (Some(of_cert), None) => return Err(cert(of_cert).malformed("its key is not named, with --tlskey")),
+            (None, Some(of_key)) => return Err(key(of_key).malformed("its certificate is not named, with --tlscert")),
+            (None, None) => {}
         }
         if self.tls_first {
             options = options.tls_first();

@@ -37,6 +37,11 @@ fn more_rows_than_can_be_stored() {
     settle_without(&plane, &servers, &["shop/big"]);
     refused_once(&servers, "big");
     assert!(projector.said().contains("no more than 1568768 can be stored"), "{}", projector.said());
+    let kubeconfig = plane.kubeconfig().display().to_string();
+    let verified = binary::run(["verify", "--from", &servers, "-n", "shop", "big", "--kubeconfig", &kubeconfig]);
+    let stdout = String::from_utf8_lossy(&verified.stdout);
+    assert_eq!(verified.status.code(), Some(1), "{stdout}");
+    assert!(stdout.contains("missing") && stdout.contains("no projector sends it: it would take "), "{stdout}");
     assert_eq!(projector.stop(), Some(0));
     start_again(&plane, &servers, &deployment, &["shop/big"]);
     refused_once(&servers, "big");

@@ -4,7 +4,7 @@ use clap::Args;
 use decklog_nats::shown;
 use decklog_schemas::inventory::{GROUP, VERSION};
 
-use super::{DocumentFormat, name};
+use super::{DocumentFormat, name, stream};
 use crate::source::LogAddress;
 
 /// Length of the longest DNS label, in bytes.
@@ -40,6 +40,10 @@ pub(crate) struct ManifestsArgs {
     /// The log to project, as the Pods reach it: nats://host:port[,host:port]
     #[arg(long, value_name = "LOG", default_value = "nats://nats.nats.svc:4222", value_parser = servers)]
     pub(crate) from: String,
+
+    /// The stream of the log [default: that of `decklog project`]
+    #[arg(long, value_name = "NAME", value_parser = stream)]
+    pub(crate) stream: Option<String>,
 
     /// Cluster as the events name it [default: that of `decklog project`]
     #[arg(long, value_name = "NAME", value_parser = name)]

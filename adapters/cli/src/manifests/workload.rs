@@ -157,6 +157,7 @@ fn arguments(args: &ManifestsArgs) -> Vec<String> {
     let release = &args.release;
     let differs = |value: &String, usual: &str| Some(value.clone()).filter(|value| value != usual);
     let flags = [
+        ("stream", args.stream.clone()),
         ("cluster", args.cluster.clone()),
         ("shard", args.shard.clone()),
         ("creds", creds),

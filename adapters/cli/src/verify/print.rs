@@ -76,7 +76,7 @@ fn stamp_of(release: &Compared) -> Option<Sequence> {
 fn details(report: &Report, release: &Compared) -> Vec<String> {
     let comparison = &release.comparison;
     let last = release.last.map_or_else(String::new, |last| format!(" at sequence {last}"));
-    match comparison.verdict {
+    let mut details = match comparison.verdict {
         Verdict::Equal => Vec::new(),
         Verdict::Missing => {
             let (items, hooks) = release.rows;
@@ -97,7 +97,9 @@ fn details(report: &Report, release: &Compared) -> Vec<String> {
             )]
         }
         Verdict::Behind | Verdict::Drifted => differences(&comparison.differences),
-    }
+    };
+    details.extend(release.refusal.as_ref().map(|refusal| format!("no projector sends it: {refusal}")));
+    details
 }
 
 /// What somebody else did comes first: the rest goes by itself.
@@ -186,6 +188,7 @@ fn release(release: &Compared) -> Value {
         "sequence": release.last,
         "eventsBehind": release.behind,
         "stamps": stamps,
+        "refusal": release.refusal.as_ref().map(ToString::to_string),
         "differences": release.comparison.differences.iter().map(difference).collect::<Vec<_>>(),
     })
 }
