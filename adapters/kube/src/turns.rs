@@ -179,6 +179,9 @@ impl<E: Send + 'static> Turns<E> {
                 // Each renewal of the Lease is told too.
                 Ok(()) = self.leadership.changed() => {
                     let leads = self.is_leading();
+                    if !leads {
+                        self.forget_failures();
+                    }
                     if !std::mem::replace(&mut self.is_complete, leads) && leads {
                         return Turn::Lead;
                     }
@@ -212,14 +215,14 @@ impl<E: Send + 'static> Turns<E> {
                 self.rest(key.clone());
                 redo
             }
-            End::Standby => {
+            End::Again(again) if self.is_leading() => {
+                self.fail(&key, again);
+                Redo::Yes
+            }
+            End::Standby | End::Again(_) => {
                 self.is_complete = false;
                 self.recover(&key);
                 return;
-            }
-            End::Again(again) => {
-                self.fail(&key, again);
-                Redo::Yes
             }
         };
         if redo == Redo::Yes {
@@ -270,6 +273,13 @@ impl<E: Send + 'static> Turns<E> {
     fn recover(&mut self, key: &ReleaseKey) {
         let last = self.failing.remove(key);
         self.untell(last.map(|last| last.subject));
+        self.count();
+    }
+
+    /// What another one leads is for it to try again, and to tell of.
+    fn forget_failures(&mut self) {
+        self.failing.clear();
+        self.told.clear();
         self.count();
     }
 
@@ -431,6 +441,9 @@ mod tests {
         let fail = || End::Again(Again::untold("the log is away".to_owned()));
         stage.run(20, fail).await;
         assert_eq!(stage.turns.told, HashMap::from([("log".to_owned(), 3)]));
+        stage.leads.send_replace(Leadership::Standby { holder: None });
+        stage.run(60, fail).await;
+        assert_eq!((stage.failing.get(), stage.turns.told.len()), (0, 0), "it is another one's to tell");
     }
 
     #[tokio::test(start_paused = true)]
