@@ -285,6 +285,11 @@ fn a_dry_run_tells_what_would_be_sent() {
     assert_eq!(code, Some(1));
     assert_eq!(actions(&plan, "equal"), ["create convoy-release-inventory", "apply convoy-health-inventory"]);
     assert_eq!(release(&plan, "equal")["before"], Value::Null);
+    assert_eq!(release(&plan, "equal")["waitsForNamespace"], false);
+    let away = item_event(998, "away", "a").replace("shop/away", "nowhere/away");
+    world.emit(&[west(&away)]);
+    let said = world.dry_run(&["--cluster", "west"]);
+    assert!(said.stdout.contains("nowhere/away: 1 request, once its namespace exists"), "{}", said.stdout);
     let said = world.dry_run(&[]);
     assert!(
         said.stdout.contains("+++ shop/equal in the log at ") && said.stdout.contains("\n+inventory:\n"),

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use decklog_projections::plan::{Observed, Unreadable};
 use decklog_schemas::inventory::KIND;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
 use kube::api::{DynamicObject, ListParams, ObjectList};
 
 pub use self::selector::{BadSelector, Selector};
@@ -123,6 +125,12 @@ impl Look {
             inventories.insert(key, self.read(&object, shard_label)?);
         }
         Ok(inventories)
+    }
+
+    /// Whether there is no namespace of that name. Who may not ask is not told so.
+    pub async fn lacks_namespace(&self, name: &str) -> bool {
+        let namespaces = Api::<Namespace>::all(self.0.client());
+        matches!(namespaces.get_metadata_opt(name).await, Ok(None))
     }
 
     async fn list(&self, part: &Part) -> kube::Result<Vec<DynamicObject>> {

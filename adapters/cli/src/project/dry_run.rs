@@ -8,7 +8,7 @@ use anyhow::Error;
 use decklog_engine::log::{Log, Scope};
 use decklog_engine::service::Handle;
 use decklog_kube::applier::Options;
-use decklog_kube::{Cluster, Part};
+use decklog_kube::{Cluster, Look, Part};
 use decklog_projections::inventory::{Inventories, Standing};
 use decklog_projections::plan::{Action, Desired, Identity, OtherLog, Refusal, StampError, Wanted, plan};
 use decklog_schemas::{DEFAULT_CLUSTER, ReleaseKey, Sequence};
@@ -41,6 +41,8 @@ struct Planned {
     sequence: Sequence,
     /// What would be sent, or why nothing may be.
     requests: Result<Vec<Action>, Refusal>,
+    /// Whether it is to be made in a namespace that does not exist.
+    waits: bool,
     /// What the fold decides of the object, as it is and as it would be; null where there is none.
     before: Value,
     after: Value,
@@ -76,10 +78,28 @@ pub(super) async fn run(args: ProjectArgs, config: &Config) -> Result<Answer, Er
         output::print(&print::render(&[], &refusals, &place, format)?)?;
         return Err(Failure::diverged(way_out(&refusals)));
     }
-    let planned = planning.all();
+    let mut planned = planning.all();
+    mark_waiting(&look, &mut planned).await;
     output::print(&print::render(&planned, &[], &place, format)?)?;
     output::complain(&print::summary(&planned));
     Ok(if planned.is_empty() { Answer::Yes } else { Answer::Different })
+}
+
+/// Finds out what would wait for its namespace.
+async fn mark_waiting(look: &Look, planned: &mut [Planned]) {
+    let made = |planned: &&mut Planned| planned.before.is_null() && planned.requests.is_ok();
+    let mut known = BTreeMap::new();
+    for planned in planned.iter_mut().filter(made) {
+        let namespace = planned.key.namespace.to_string();
+        planned.waits = match known.get(&namespace) {
+            Some(is_lacking) => *is_lacking,
+            None => {
+                let is_lacking = look.lacks_namespace(&namespace).await;
+                known.insert(namespace, is_lacking);
+                is_lacking
+            }
+        };
+    }
 }
 
 /// A file does not know which log it is of, so that no stamp contradicts it.
@@ -192,6 +212,7 @@ impl Planning<'_> {
             key: key.clone(),
             sequence: standing.sequence,
             requests: plan(&desired, observed, self.other),
+            waits: false,
             before: observed.map_or(Value::Null, |observed| decided(observed.object(), self.shard_label)),
             after,
         }

@@ -79,7 +79,8 @@ fn text(planned: &[Planned], refusals: &[(ReleaseKey, StampError)]) -> Result<St
         match &planned.requests {
             Ok(requests) => {
                 let plural = if requests.len() == 1 { "" } else { "s" };
-                writeln!(text, "{release}: {} request{plural}", requests.len())?;
+                let waits = if planned.waits { ", once its namespace exists" } else { "" };
+                writeln!(text, "{release}: {} request{plural}{waits}", requests.len())?;
                 for (number, action) in (1..).zip(requests) {
                     writeln!(text, "  {number}. {}", harmless(&request(action)))?;
                 }
@@ -156,6 +157,7 @@ fn release(planned: &Planned) -> Value {
         "release": planned.key.name,
         "sequence": planned.sequence,
         "refused": planned.requests.as_ref().err().map(ToString::to_string),
+        "waitsForNamespace": planned.waits,
         "requests": requests.iter().map(request_document).collect::<Vec<_>>(),
         "before": planned.before,
         "after": planned.after,
