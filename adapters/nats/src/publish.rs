@@ -40,6 +40,9 @@ const RESEND_AFTER: Duration = Duration::from_secs(3);
 /// How long after it was first sent nobody knows what became of an event.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
 
+/// When it is told again that the stream is full: clearly after what was sent when it was told has been given up.
+const TELL_AGAIN_AFTER: Duration = Duration::from_secs(60);
+
 /// After what time an event is sent again that the server could not take just now.
 const PASSING: Duration = Duration::from_secs(1);
 
@@ -403,7 +406,7 @@ impl Actor {
 
     /// Tells at once what else would be told only when events are given up, and not once for each of them.
     fn tell(&mut self, full: &Full) {
-        if self.told_full.is_none_or(|told| told.elapsed() >= GIVE_UP_AFTER) {
+        if self.told_full.is_none_or(|told| told.elapsed() >= TELL_AGAIN_AFTER) {
             self.told_full = Some(Instant::now());
             let (stream, seconds) = (&self.stream, GIVE_UP_AFTER.as_secs());
             tracing::warn!(%stream, cause = %full.cause, way_out = %full.way_out, "Stream takes no more events; each is sent again until there is room, for {seconds} s at the most");
