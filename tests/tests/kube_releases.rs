@@ -142,6 +142,33 @@ impl World {
 }
 
 #[test]
+fn the_watch_goes_on_after_the_api_server_was_killed() {
+    let mut world = World::start();
+    let deployment = world.deployment(&[]);
+    let mut projector = deployment.start();
+    let [stays, goes] = ["stays", "goes"].map(|name| world.held(name));
+    world.apply("goes", &goes, "api");
+    world.settle();
+    for round in 0..3 {
+        world.plane.kill_api_server();
+        // What is said meanwhile waits for the cluster.
+        world.apply("stays", &stays, &format!("item-{round}"));
+        world.plane.restart_api_server();
+        world.held(&format!("later-{round}"));
+    }
+    world.crd.delete(&world.plane, "goes");
+    world.wait_for_timeline("goes", &["ReleaseTracked", "ItemApplied", "ReleaseDeleting"]);
+    world.deleted("goes", &goes);
+    world.wait_until_gone("goes");
+    world.settle();
+    let tracked = [&["ReleaseTracked"][..], &["ItemApplied"; 3]].concat();
+    world.wait_for_timeline("stays", &tracked);
+    let (code, rest) = projector.stop("TERM");
+    assert_eq!(code, Some(0), "{rest}");
+    check_audit(&world.plane, 0);
+}
+
+#[test]
 fn labels_follow_and_nothing_is_told_twice() {
     let world = World::start();
     world.create("early", Some("eu-1"), &[]);
