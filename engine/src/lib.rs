@@ -1,5 +1,6 @@
 //! The log and the loop that folds it: append, read, checkpoint, replay.
 
+pub mod ask;
 pub mod checkpoint;
 pub mod conformance;
 pub mod driver;

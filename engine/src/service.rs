@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use crate::ask::ask;
 use crate::checkpoint::CheckpointStore;
 use crate::driver::{DriveError, Driver, Step};
 use crate::log::{Log, ReadError, Wait};
@@ -154,11 +155,11 @@ impl<L: Log, P: Projection> Handle<L, P> {
         &self,
         question: impl FnOnce(&mut P) -> R + Send + 'static,
     ) -> Result<R, Stopped> {
-        let (answer, answered) = oneshot::channel();
-        // Whoever asked may be gone by now; then nobody misses the answer.
-        let question = move |projection: &mut P| drop(answer.send(question(projection)));
-        self.request(Request::Ask(Box::new(question))).await?;
-        answered.await.map_err(|_| Stopped)
+        let request = |answer: oneshot::Sender<R>| {
+            // Whoever asked may be gone by now; then nobody misses the answer.
+            Request::Ask(Box::new(move |projection: &mut P| drop(answer.send(question(projection)))))
+        };
+        ask(&self.requests, request).await.ok_or(Stopped)
     }
 
     /// Waits until the projection reflects a sequence, and the sink has acted on it.
@@ -166,9 +167,7 @@ impl<L: Log, P: Projection> Handle<L, P> {
     /// # Errors
     /// The service has stopped.
     pub async fn reach(&self, sequence: Sequence) -> Result<(), Stopped> {
-        let (answer, answered) = oneshot::channel();
-        self.request(Request::Reach(sequence, answer)).await?;
-        answered.await.map_err(|_| Stopped)
+        ask(&self.requests, |answer| Request::Reach(sequence, answer)).await.ok_or(Stopped)
     }
 
     /// What became of records that the projection reflects; none for what was folded too long ago to be remembered.
@@ -176,9 +175,7 @@ impl<L: Log, P: Projection> Handle<L, P> {
     /// # Errors
     /// The service has stopped.
     pub async fn verdicts(&self, sequences: Vec<Sequence>) -> Result<Vec<Option<Verdict>>, Stopped> {
-        let (answer, answered) = oneshot::channel();
-        self.request(Request::Verdicts(sequences, answer)).await?;
-        answered.await.map_err(|_| Stopped)
+        ask(&self.requests, |answer| Request::Verdicts(sequences, answer)).await.ok_or(Stopped)
     }
 
     /// Tells the service that its log takes no more events: it ends, so that whoever supervises it starts it anew.
@@ -186,11 +183,7 @@ impl<L: Log, P: Projection> Handle<L, P> {
     /// # Errors
     /// The service has stopped already.
     pub async fn log_failed(&self, why: String) -> Result<(), Stopped> {
-        self.request(Request::LogFailed(why)).await
-    }
-
-    async fn request(&self, request: Request<P>) -> Result<(), Stopped> {
-        self.requests.send(request).await.map_err(|_| Stopped)
+        self.requests.send(Request::LogFailed(why)).await.map_err(|_| Stopped)
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_nats::header::{HeaderMap, NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_ID};
 use async_nats::{Message, StatusCode, Subscriber};
 use bytes::Bytes;
+use decklog_engine::ask::answer_of;
 use decklog_engine::log::{Appended, ExpectedTail, NewEvent};
 use decklog_schemas::subject::{PREFIX, Subject};
 use decklog_schemas::{MAX_EVENT_BYTES, Sequence};
@@ -61,7 +62,10 @@ pub(crate) struct Publisher {
 }
 
 /// An answer that is still to come.
-pub(crate) type Answer = oneshot::Receiver<Appended>;
+pub(crate) struct Answer {
+    submissions: mpsc::Sender<Submission>,
+    answered: oneshot::Receiver<Appended>,
+}
 
 struct Submission {
     event: Outgoing,
@@ -169,7 +173,7 @@ impl Publisher {
         let (answer, answered) = oneshot::channel();
         // If nobody takes it on, the answer's sender is dropped, and whoever waits is told.
         let _ = self.submissions.send(Submission { event, answer }).await;
-        answered
+        Answer { submissions: self.submissions.clone(), answered }
     }
 
     /// Whether it takes nothing any more.
@@ -195,12 +199,19 @@ impl Publisher {
                 }
             }
             let answer = self.submit(event.into()).await;
-            waiting.push_back(futures::future::Either::Right(async { answer.await.unwrap_or_else(|_| stopped()) }));
+            waiting.push_back(futures::future::Either::Right(async { answer.wait().await.unwrap_or_else(stopped) }));
         }
         while let Some(answer) = waiting.next().await {
             answers.push(answer);
         }
         answers
+    }
+}
+
+impl Answer {
+    /// What became of the event; none if the publisher ended before it knew.
+    pub(crate) async fn wait(self) -> Option<Appended> {
+        answer_of(&self.submissions, self.answered).await
     }
 }
 

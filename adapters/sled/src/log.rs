@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
 use decklog_engine::Records;
+use decklog_engine::ask::ask;
 use decklog_engine::log::{
     AppendError, Appended, Batch, Log, LogId, NewEvent, READ_BYTES, READ_RECORDS, ReadError, Scope, Wait,
 };
 use decklog_schemas::{Record, Sequence};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 
 use crate::block::Stored;
@@ -63,12 +64,10 @@ pub(crate) struct Open {
 
 impl Log for SledLog {
     async fn append(&self, events: Vec<NewEvent>) -> Result<Vec<Appended>, AppendError> {
-        let (answer, answered) = oneshot::channel();
-        let sent = match &self.requests {
-            Some(requests) => requests.send(Request { events, answer }).await.is_ok(),
-            None => false,
+        let answers = match &self.requests {
+            Some(requests) => ask(requests, |answer| Request { events, answer }).await,
+            None => None,
         };
-        let answers = if sent { answered.await.ok() } else { None };
         answers.unwrap_or_else(|| Err(self.shared.failure())).map_err(|failure| AppendError::Failed(Box::new(failure)))
     }
 

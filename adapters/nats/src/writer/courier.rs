@@ -42,7 +42,7 @@ impl Courier {
             };
             if let Some(event) = next {
                 let answer = self.log.publisher().submit(event.new.clone()).await;
-                answers.push(async move { (event, answer.await.ok()) });
+                answers.push(async move { (event, answer.wait().await) });
             }
         }
     }
