@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::ask::ask;
 use crate::checkpoint::CheckpointStore;
 use crate::driver::{DriveError, Driver, Step};
-use crate::log::{Log, ReadError, Wait};
+use crate::log::{Log, LogId, ReadError, Scope, Wait};
 use crate::projection::Projection;
 
 /// What acts on the projection, such as a writer of YAML files or an applier to a cluster.
@@ -145,6 +145,16 @@ impl<L: Log, P: Projection> Handle<L, P> {
     #[must_use]
     pub fn progress(&self) -> watch::Receiver<Progress> {
         self.progress.clone()
+    }
+
+    /// Asks the log which one it is, and for its last record.
+    ///
+    /// # Errors
+    /// The log could not be read.
+    pub async fn look(&self) -> Result<(LogId, Option<Sequence>), ReadError> {
+        let folded = self.progress.borrow().folded;
+        let batch = self.log.read(Sequence::after(folded), &Scope::All, Wait::No).await?;
+        Ok((batch.log, batch.tail))
     }
 
     /// Asks the projection something, between two steps.

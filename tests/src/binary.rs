@@ -4,8 +4,10 @@ use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{OnceLock, mpsc};
+use std::sync::OnceLock;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// Path of the `decklog` binary, built from this checkout if it is not up to date.
 pub fn path() -> &'static Path {
@@ -53,6 +55,16 @@ pub struct Up {
     lines: mpsc::Receiver<String>,
 }
 
+/// How reading what it says has ended.
+enum Read {
+    Enough,
+    All,
+    TooLate,
+}
+
+/// How long it may take to say something that is waited for, or to end.
+const LIMIT: Duration = Duration::from_secs(120);
+
 impl Up {
     /// Starts `decklog up --data FOLDER` and waits until it says that it is ready.
     #[must_use]
@@ -78,13 +90,28 @@ impl Up {
     /// Reads the log messages up to one that holds a text, and returns them.
     pub fn wait_for(&mut self, text: &str) -> String {
         let mut seen = String::new();
-        for line in &self.lines {
-            seen = seen + &line + "\n";
-            if line.contains(text) {
-                return seen;
+        let ended = self.read(|line| {
+            seen = std::mem::take(&mut seen) + line + "\n";
+            line.contains(text)
+        });
+        match ended {
+            Read::Enough => seen,
+            Read::All => panic!("decklog ended before it said {text:?}: {seen}"),
+            Read::TooLate => panic!("decklog does not say {text:?}: {seen}"),
+        }
+    }
+
+    /// Reads what it says until that is enough, or it has ended.
+    fn read(&self, mut is_enough: impl FnMut(&str) -> bool) -> Read {
+        let end = Instant::now() + LIMIT;
+        loop {
+            match self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(line) if is_enough(&line) => return Read::Enough,
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => return Read::All,
+                Err(RecvTimeoutError::Timeout) => return Read::TooLate,
             }
         }
-        panic!("decklog ended before it said {text:?}: {seen}");
     }
 
     /// Process id.
@@ -95,7 +122,12 @@ impl Up {
 
     /// Waits for the end, and returns exit code and the rest of standard error.
     pub fn ended(&mut self) -> (Option<i32>, String) {
-        let rest = self.lines.iter().fold(String::new(), |rest, line| rest + &line + "\n");
+        let mut rest = String::new();
+        let ended = self.read(|line| {
+            rest = std::mem::take(&mut rest) + line + "\n";
+            false
+        });
+        assert!(matches!(ended, Read::All), "decklog does not end: {rest}");
         (self.child.wait().expect("the process is ours").code(), rest)
     }
 

@@ -19,7 +19,7 @@ use crate::binary;
 pub use crate::kube::access::Rights;
 use crate::kube::place::Place;
 use crate::kube::server::Server;
-use crate::process::poll;
+use crate::process::{copy, poll};
 
 /// How long a server may take to start, on a machine that has much else to do.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -169,8 +169,20 @@ impl ControlPlane {
         ready.unwrap_or_else(|log| panic!("etcd does not start again:\n{log}"));
     }
 
-    /// Kills both servers with -9, lets something happen to the folder in which etcd has its data, and starts them again.
-    pub fn while_stopped(&mut self, happens: impl FnOnce(&Path)) {
+    /// Copies what etcd has to a new folder. Both servers are killed with -9 for it, and started again.
+    pub fn back_up(&mut self, backup: &Path) {
+        self.while_stopped(|data| copy(data, backup));
+    }
+
+    /// Puts etcd back to a backup. Both servers are killed with -9 for it, and started again.
+    pub fn put_back(&mut self, backup: &Path) {
+        self.while_stopped(|data| {
+            std::fs::remove_dir_all(data).expect("the folder is ours");
+            copy(backup, data);
+        });
+    }
+
+    fn while_stopped(&mut self, happens: impl FnOnce(&Path)) {
         self.kill_api_server();
         self.kill_etcd();
         happens(&self.place.etcd_data());

@@ -107,6 +107,12 @@ pub fn command(program: &Path) -> Command {
     command
 }
 
+/// Copies a folder.
+pub fn copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").arg(from).arg(to).status().expect("cp can be started");
+    assert!(copied.success(), "{copied}");
+}
+
 /// Looks until there is something to return, or `limit` has passed.
 pub fn poll<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();

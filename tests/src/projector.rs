@@ -280,6 +280,24 @@ pub fn check_audit(plane: &ControlPlane, conflicts: usize) {
     assert!(bad(422) == 0 && bad(500) == 0 && bad(409) <= conflicts, "{answers:?}\n{}", shown());
 }
 
+/// What the API server answers without its store is no fault of a request. All else is as in [`check_audit`]: a store
+/// that is put back to a backup has changed every object that was changed since.
+pub fn check_audit_around_etcd(plane: &ControlPlane, conflicts: usize) {
+    let log = plane.audit();
+    let ours = audit::writes(&log).filter(|line| audit::user_agent(line).starts_with("decklog/"));
+    let refused: Vec<_> = ours.filter(|line| matches!(audit::code(line), 409 | 422 | 500)).collect();
+    let says = |line: &Value| line["responseStatus"].to_string();
+    let of_the_store = |line: &Value| {
+        let causes = ["etcdserver", "rpc error: code = Unavailable"];
+        audit::code(line) == 500 && causes.iter().any(|cause| says(line).contains(cause))
+    };
+    let (changed, bad): (Vec<_>, Vec<_>) =
+        refused.iter().filter(|line| !of_the_store(line)).partition(|line| audit::code(line) == 409);
+    let shown = |lines: Vec<&&Value>| lines.into_iter().map(|line| says(line)).collect::<Vec<_>>();
+    assert!(changed.len() <= conflicts, "{:#?}", shown(changed));
+    assert!(bad.is_empty(), "{:#?}", shown(bad));
+}
+
 /// How many applies decklog has sent so far.
 #[must_use]
 pub fn applies(plane: &ControlPlane) -> usize {

@@ -11,7 +11,7 @@ use decklog_tests::kube::{ControlPlane, Rights, audit};
 use decklog_tests::nats::{NatsServer, api};
 use decklog_tests::numbered::{Random, seed};
 use decklog_tests::process::poll;
-use decklog_tests::projector::{Deployment, check_audit, emit, make_namespace, settle};
+use decklog_tests::projector::{Deployment, check_audit, check_audit_around_etcd, emit, make_namespace, settle};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -166,6 +166,48 @@ fn the_watch_goes_on_after_the_api_server_was_killed() {
     let (code, rest) = projector.stop("TERM");
     assert_eq!(code, Some(0), "{rest}");
     check_audit(&world.plane, 0);
+}
+
+#[test]
+fn a_cluster_that_was_put_back_to_a_backup_is_believed() {
+    let mut world = World::start();
+    let deployment = world.deployment(&[]);
+    let mut projector = deployment.start();
+    world.create("moves", Some("eu-1"), &[]);
+    world.wait_for_finalizers("moves", &[FINALIZER]);
+    let goes = world.held("goes");
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let backup = folder.path().join("etcd");
+    world.plane.back_up(&backup);
+    // More changes than there are in the backup, so that versions that come later are lower.
+    for shard in ["eu-2", "eu-3", "eu-2"] {
+        world.crd.label(&world.plane, "moves", Some(shard));
+        world.wait_for_label("moves", Some(shard));
+    }
+    world.held("late");
+    world.crd.delete(&world.plane, "goes");
+    world.wait_for_timeline("goes", &["ReleaseTracked", "ReleaseDeleting"]);
+    world.deleted("goes", &goes);
+    world.wait_until_gone("goes");
+
+    world.plane.put_back(&backup);
+    world.wait_for_label("moves", Some("eu-1"));
+    world.wait_for_timeline("moves", &["ReleaseTracked"; 5]);
+    // What the cluster has forgotten is told, and what it has again is what the log says of it: over.
+    let said = projector.wait_for("was not let go");
+    assert!(said.contains("shop/late"), "{said}");
+    let told = ["ReleaseTracked", "ReleaseDeleting", "ReleaseDeleted", "InventoryDeleted"];
+    world.wait_for_timeline("goes", &told);
+    world.crd.delete(&world.plane, "goes");
+    world.wait_until_gone("goes");
+    world.wait_for_timeline("goes", &told);
+    world.crd.label(&world.plane, "moves", Some("eu-4"));
+    world.wait_for_label("moves", Some("eu-4"));
+    world.settle();
+    let (code, rest) = projector.stop("TERM");
+    assert_eq!(code, Some(0), "{rest}");
+    // One request for each Release and each inventory.
+    check_audit_around_etcd(&world.plane, 6);
 }
 
 #[test]

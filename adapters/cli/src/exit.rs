@@ -114,13 +114,18 @@ async fn dispatch(command: Command, config: &Config) -> Result<Answer, Error> {
 /// What goes on is told on standard error: by a server all of it, by other commands only what is wrong, unless
 /// `DECKLOG_LOG_LEVEL` says otherwise.
 fn tracing_to_stderr(command: &Command) -> Result<(), Error> {
-    // The client of NATS tells of each attempt to connect; what matters of it is told by the log.
+    // The client of NATS tells of each attempt to connect, and that of Kubernetes of each request that fails; what matters
+    // of it is told by the log, and by who has sent the request.
     let is_server = match command {
         Command::Up(_) => true,
         Command::Project(args) => !args.dry_run,
         _ => false,
     };
-    let usual = if is_server { "info,async_nats=warn" } else { "warn,async_nats=off" };
+    let usual = if is_server {
+        "info,async_nats=warn,kube_client=off,kube_runtime=off"
+    } else {
+        "warn,async_nats=off,kube_client=off,kube_runtime=off"
+    };
     let level = variable(LOG_LEVEL).unwrap_or_else(|| usual.to_owned());
     let filter = filter(&level).ok_or_else(|| {
         Failure::usage(format!(

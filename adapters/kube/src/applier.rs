@@ -10,27 +10,28 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use decklog_engine::log::{Log, Scope, Wait};
+use decklog_engine::log::Log;
 use decklog_engine::service::{Handle, Stopped};
 use decklog_projections::inventory::Inventories;
 use decklog_projections::plan::{OtherLog, Stamp, StampError};
+use decklog_schemas::inventory::{GROUP, PLURAL, VERSION};
 use decklog_schemas::{ReleaseKey, Sequence};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use kube::Client;
 use kube::api::DynamicObject;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event};
-use tokio::sync::watch;
-use tokio::time::Instant;
+use kube::runtime::watcher::Event;
+use tokio::sync::watch::{Receiver, Sender, channel};
 
 use self::cache::{Cache, Seen};
+use self::pass::Pass;
 use crate::lease::Leadership;
 use crate::metrics::Metrics;
 use crate::object::api_of_all;
 use crate::sink::Marks;
 use crate::tell::Teller;
 use crate::turns::{Pace, Turn, Turns};
+use crate::watch::{Unserved, Watched, watch};
 
 /// What is applied, and how.
 #[derive(Clone, Debug)]
@@ -74,7 +75,9 @@ pub struct Applier<L> {
     /// Whether it is known what is in the cluster.
     is_listed: bool,
     /// Tells others once nothing in the cluster contradicts the log.
-    fits: watch::Sender<bool>,
+    fits: Sender<bool>,
+    /// Whether the stamps of the first list fit to the log, while that is found out.
+    checking: Option<BoxFuture<'static, Result<(), ApplyError>>>,
     /// Who begins to lead waits for the end of the log: before that, nothing is applied.
     reaching: Option<BoxFuture<'static, Result<(), Stopped>>>,
 }
@@ -87,7 +90,6 @@ pub(crate) struct Shared<L> {
     log: String,
     options: Options,
     cache: Mutex<Cache>,
-    leadership: watch::Receiver<Leadership>,
     teller: Teller<L>,
     metrics: Metrics,
     /// What the cluster will not take, until it changes: a hash of what was wanted.
@@ -98,6 +100,9 @@ pub(crate) struct Shared<L> {
 
 /// How far two passes of a release are apart: a burst of events is a handful of passes.
 const SPACING: Duration = Duration::from_millis(200);
+
+/// How many objects a list brings at once: of the largest ones there are, 50 are some 75 MB.
+const PAGE_SIZE: u32 = 50;
 
 /// How long is waited before the log is asked again where it ends.
 const LOG_LOOK: Duration = Duration::from_secs(1);
@@ -112,7 +117,7 @@ impl<L: Log> Applier<L> {
         handle: Handle<L, Inventories>,
         log: String,
         options: Options,
-        leadership: watch::Receiver<Leadership>,
+        leadership: Receiver<Leadership>,
         marks: Marks,
         metrics: Metrics,
     ) -> Self {
@@ -122,7 +127,7 @@ impl<L: Log> Applier<L> {
             complaint: "Inventory could not be applied",
             failing: metrics.failing("ReleaseInventory"),
         };
-        let turns = Turns::new(leadership.clone(), pace);
+        let turns = Turns::new(leadership, pace);
         let shared = Arc::new(Shared {
             teller: Teller::new(handle.clone(), log.clone()),
             client,
@@ -130,18 +135,17 @@ impl<L: Log> Applier<L> {
             log,
             cache: Mutex::new(Cache::new(options.shard_label.clone())),
             options,
-            leadership,
             metrics,
             refused: Mutex::default(),
             large: Mutex::default(),
         });
-        let (fits, _) = watch::channel(false);
-        Self { shared, turns, marks, stamped: Vec::new(), is_listed: false, fits, reaching: None }
+        let (fits, _) = channel(false);
+        Self { shared, turns, marks, stamped: Vec::new(), is_listed: false, fits, checking: None, reaching: None }
     }
 
     /// Turns true once the objects of the cluster were looked at, and none is of another log or of more than this one has:
     /// before that nothing may be said in the log either. Ends with the applier.
-    pub fn fits(&self) -> watch::Receiver<bool> {
+    pub fn fits(&self) -> Receiver<bool> {
         self.fits.subscribe()
     }
 
@@ -149,27 +153,40 @@ impl<L: Log> Applier<L> {
     ///
     /// # Errors
     /// The cluster shows that the log is not what it was, or the engine has ended.
-    pub async fn run(mut self, stop: watch::Receiver<bool>) -> Result<(), ApplyError> {
+    pub async fn run(mut self, stop: Receiver<bool>) -> Result<(), ApplyError> {
         let ended = self.apply(stop).await;
         self.turns.finish().await;
         ended
     }
 
-    async fn apply(&mut self, mut stop: watch::Receiver<bool>) -> Result<(), ApplyError> {
-        let watched = watcher::watcher(api_of_all(&self.shared.client), watcher::Config::default());
-        let mut watched = pin!(watched.default_backoff());
+    async fn apply(&mut self, mut stop: Receiver<bool>) -> Result<(), ApplyError> {
+        let mut watched = pin!(watch(Watched {
+            api: api_of_all(&self.shared.client),
+            name: "Inventories",
+            resource: format!("{PLURAL}.{VERSION}.{GROUP}"),
+            page_size: PAGE_SIZE,
+            unserved: Unserved::Wrong,
+            meanwhile: "what others change in them is not seen",
+        }));
         let shared = Arc::clone(&self.shared);
-        let pass = |key| {
-            let shared = Arc::clone(&shared);
-            async move { shared.pass(&key).await }
+        let pass = |key, term| {
+            let pass = Pass { shared: Arc::clone(&shared), key, term };
+            async move { pass.run().await }
         };
         while !*stop.borrow() {
             let is_open = self.is_listed && self.reaching.is_none();
             tokio::select! {
                 biased;
                 changed = stop.changed() => if changed.is_err() { break },
-                Some(event) = watched.next() => self.observe(event).await?,
+                Some(event) = watched.next() => self.observe(event),
                 keys = self.marks.take() => self.mark(keys),
+                checked = poll(&mut self.checking) => {
+                    self.checking = None;
+                    checked?;
+                    self.is_listed = true;
+                    self.fits.send_replace(true);
+                    self.ask_for_all().await?;
+                }
                 reached = poll(&mut self.reaching) => {
                     self.reaching = None;
                     reached?;
@@ -185,33 +202,29 @@ impl<L: Log> Applier<L> {
     }
 
     /// Takes note of what the watch has seen. What we did ourselves is known already.
-    async fn observe(&mut self, event: watcher::Result<Event<DynamicObject>>) -> Result<(), ApplyError> {
+    fn observe(&mut self, event: Event<DynamicObject>) {
         match event {
-            Err(error) => tracing::warn!(%error, "Inventories in the cluster cannot be watched; trying again"),
-            Ok(Event::Init) => {
+            Event::Init => {
                 self.stamped.clear();
                 self.shared.cache().begin_list();
             }
-            Ok(Event::InitApply(object)) => {
+            Event::InitApply(object) => {
                 if !self.is_listed {
                     self.note_stamps(&object);
                 }
                 self.see(&object);
             }
-            Ok(Event::InitDone) => {
+            Event::InitDone => {
                 let gone = self.shared.cache().end_list();
                 if self.is_listed {
                     gone.into_iter().for_each(|key| self.turns.ask(key));
                 } else {
-                    let stamped = std::mem::take(&mut self.stamped);
-                    self.shared.check_stamps(&stamped).await?;
-                    self.is_listed = true;
-                    self.fits.send_replace(true);
-                    self.ask_for_all().await?;
+                    let (shared, stamped) = (Arc::clone(&self.shared), std::mem::take(&mut self.stamped));
+                    self.checking = Some(Box::pin(async move { shared.check_stamps(stamped).await }));
                 }
             }
-            Ok(Event::Apply(object)) => self.see(&object),
-            Ok(Event::Delete(object)) => {
+            Event::Apply(object) => self.see(&object),
+            Event::Delete(object) => {
                 if let Some(key) = self.shared.key_of(&object)
                     && self.shared.cache().see_gone(&key, version_of(&object))
                 {
@@ -219,7 +232,6 @@ impl<L: Log> Applier<L> {
                 }
             }
         }
-        Ok(())
     }
 
     fn see(&mut self, object: &DynamicObject) {
@@ -296,28 +308,44 @@ impl<L: Log> Shared<L> {
 
     /// Before anything is applied: objects that were made from another log, or from more of this one than it has, mean
     /// that the log was exchanged, lost or put back.
-    async fn check_stamps(&self, stamped: &[(ReleaseKey, Stamp)]) -> Result<(), ApplyError> {
+    async fn check_stamps(&self, stamped: Vec<(ReleaseKey, Stamp)>) -> Result<(), ApplyError> {
         let folded = self.handle.ask(|inventories: &mut Inventories| inventories.sequence()).await?;
-        for (release, stamp) in stamped {
-            if let Err(error) = stamp.check(&self.log, folded, self.options.other) {
-                self.confirm(release, error).await?;
+        let mut furthest: Option<(Sequence, ReleaseKey, StampError)> = None;
+        for (release, found) in stamped {
+            match found.check(&self.log, folded, self.options.other) {
+                Ok(()) => {}
+                Err(stamp @ StampError::OtherLog { .. }) => return Err(ApplyError::Stamp { release, stamp }),
+                Err(stamp @ StampError::Ahead { .. }) => {
+                    if furthest.as_ref().is_none_or(|(sequence, ..)| *sequence < found.sequence) {
+                        furthest = Some((found.sequence, release, stamp));
+                    }
+                }
             }
         }
-        Ok(())
+        match furthest {
+            // If the log has this record, it has those before.
+            Some((_, release, stamp)) => self.confirm(&release, stamp).await,
+            None => Ok(()),
+        }
+    }
+
+    /// What is ahead of the fold is no fault if the log has it: another projector was quicker.
+    async fn confirm(&self, release: &ReleaseKey, stamp: StampError) -> Result<(), ApplyError> {
+        if let StampError::Ahead { found, .. } = &stamp
+            && !self.handle.look().await.is_ok_and(|(_, tail)| tail < Some(*found))
+        {
+            return Ok(());
+        }
+        Err(ApplyError::Stamp { release: release.clone(), stamp })
     }
 
     /// Waits until everything is folded that the log has now.
     async fn reach_end(&self) -> Result<(), Stopped> {
         let mut is_told = false;
         loop {
-            let folded = self.handle.progress().borrow().folded;
-            match self.handle.log().read(Sequence::after(folded), &Scope::All, Wait::No).await {
-                Ok(batch) => {
-                    return match batch.tail {
-                        Some(tail) => self.handle.reach(tail).await,
-                        None => Ok(()),
-                    };
-                }
+            match self.handle.look().await {
+                Ok((_, Some(tail))) => return self.handle.reach(tail).await,
+                Ok((_, None)) => return Ok(()),
                 Err(error) if !is_told => {
                     tracing::warn!(%error, "Leads, and applies nothing before the log says where it ends; trying again");
                     is_told = true;
@@ -328,27 +356,12 @@ impl<L: Log> Shared<L> {
         }
     }
 
-    /// What is ahead of the fold is no fault if the log has it: another projector was quicker.
-    async fn confirm(&self, release: &ReleaseKey, stamp: StampError) -> Result<(), ApplyError> {
-        if let StampError::Ahead { found, .. } = &stamp {
-            let read = self.handle.log().read(found.next(), &Scope::All, Wait::No).await;
-            if !read.is_ok_and(|batch| batch.tail < Some(*found)) {
-                return Ok(());
-            }
-        }
-        Err(ApplyError::Stamp { release: release.clone(), stamp })
-    }
-
     fn cache(&self) -> MutexGuard<'_, Cache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn refused(&self) -> MutexGuard<'_, HashMap<ReleaseKey, u64>> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn may_write(&self) -> bool {
-        self.leadership.borrow().may_write(Instant::now())
     }
 }
 

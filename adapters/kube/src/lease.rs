@@ -2,6 +2,7 @@
 
 mod election;
 mod name;
+mod term;
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::pin::pin;
@@ -15,6 +16,7 @@ use uuid::Uuid;
 use crate::answer::Trouble;
 use election::{Attempted, Election};
 pub use name::{InvalidLeaseName, LeaseName};
+pub(crate) use term::Term;
 
 /// How much longer than its period a wait may be, as a factor: those who stand by do not all ask at once.
 const JITTER: f64 = 1.2;

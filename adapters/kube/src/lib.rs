@@ -4,6 +4,7 @@ mod answer;
 pub mod applier;
 mod connect;
 mod definition;
+mod freshness;
 mod kubeconfig;
 pub mod lease;
 mod limits;
@@ -14,6 +15,7 @@ pub mod releases;
 mod sink;
 mod tell;
 mod turns;
+mod watch;
 
 pub use answer::{Reason, Trouble};
 pub use connect::{Access, Cluster, ConnectError, ReachError};

@@ -3,7 +3,6 @@
 mod decide;
 mod pass;
 mod present;
-mod source;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -20,16 +19,18 @@ use futures::StreamExt as _;
 use kube::api::{Api, ApiResource, DynamicObject, ObjectMeta, PartialObjectMeta};
 use kube::runtime::watcher::Event;
 use kube::{Client, ResourceExt as _};
-use tokio::sync::watch;
+use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 
 use self::decide::Seen;
+use self::pass::Pass;
 use self::present::Present;
 use crate::lease::Leadership;
 use crate::metrics::Metrics;
 use crate::sink::Marks;
 use crate::tell::Teller;
 use crate::turns::{Pace, Turn, Turns};
+use crate::watch::{Unserved, watch};
 
 /// Which Releases are watched.
 #[derive(Clone, Debug)]
@@ -63,8 +64,6 @@ pub struct Releases<L> {
     turns: Turns<Stopped>,
     /// Releases that changed in the log.
     marks: Marks,
-    /// Releases that the list under way has shown so far.
-    listing: HashSet<ReleaseKey>,
     /// Whether it is known which Releases there are.
     is_listed: bool,
     /// When it is looked whether the log has Releases that the cluster has not.
@@ -78,7 +77,6 @@ struct Shared<L> {
     watched: Watched,
     api_resource: ApiResource,
     present: Mutex<Present>,
-    leadership: watch::Receiver<Leadership>,
     teller: Teller<L>,
 }
 
@@ -87,6 +85,9 @@ type Metadata = PartialObjectMeta<DynamicObject>;
 
 /// How many passes run at the same time.
 const CONCURRENCY: NonZeroUsize = NonZeroUsize::new(16).expect("it is above zero");
+
+/// How many Releases a list brings at once.
+const PAGE_SIZE: u32 = 500;
 
 /// How long the watch may lag behind the log before what only the log has is told of.
 const COMPARE_AFTER: Duration = Duration::from_secs(5);
@@ -125,7 +126,7 @@ impl<L: Log> Releases<L> {
         handle: Handle<L, Inventories>,
         log: String,
         watched: Watched,
-        leadership: watch::Receiver<Leadership>,
+        leadership: Receiver<Leadership>,
         marks: Marks,
         metrics: &Metrics,
     ) -> Self {
@@ -135,7 +136,7 @@ impl<L: Log> Releases<L> {
             complaint: "Release could not be tracked or held",
             failing: metrics.failing("Release"),
         };
-        let turns = Turns::new(leadership.clone(), pace);
+        let turns = Turns::new(leadership, pace);
         let shared = Arc::new(Shared {
             teller: Teller::new(handle.clone(), log),
             client,
@@ -143,28 +144,33 @@ impl<L: Log> Releases<L> {
             api_resource: watched.resource.api_resource(),
             watched,
             present: Mutex::default(),
-            leadership,
         });
-        Self { shared, turns, marks, listing: HashSet::new(), is_listed: false, compare_at: None }
+        Self { shared, turns, marks, is_listed: false, compare_at: None }
     }
 
     /// Watches until `stop` turns true; passes in flight come to their end.
     ///
     /// # Errors
     /// The engine has ended.
-    pub async fn run(mut self, stop: watch::Receiver<bool>) -> Result<(), Stopped> {
+    pub async fn run(mut self, stop: Receiver<bool>) -> Result<(), Stopped> {
         let ended = self.watch(stop).await;
         self.turns.finish().await;
         ended
     }
 
-    async fn watch(&mut self, mut stop: watch::Receiver<bool>) -> Result<(), Stopped> {
-        let api = Api::all_with(self.shared.client.clone(), &self.shared.api_resource);
-        let mut watched = pin!(source::watch(api, self.shared.watched.resource.clone()));
+    async fn watch(&mut self, mut stop: Receiver<bool>) -> Result<(), Stopped> {
+        let mut watched = pin!(watch(crate::watch::Watched {
+            api: Api::<Metadata>::all_with(self.shared.client.clone(), &self.shared.api_resource),
+            name: "Releases",
+            resource: self.shared.watched.resource.to_string(),
+            page_size: PAGE_SIZE,
+            unserved: Unserved::Usual,
+            meanwhile: "inventories are applied without them",
+        }));
         let shared = Arc::clone(&self.shared);
-        let pass = |key| {
-            let shared = Arc::clone(&shared);
-            async move { shared.pass(&key).await }
+        let pass = |key, term| {
+            let pass = Pass { shared: Arc::clone(&shared), key, term };
+            async move { pass.run().await }
         };
         while !*stop.borrow() {
             let compare_at = self.compare_at;
@@ -193,26 +199,25 @@ impl<L: Log> Releases<L> {
     }
 
     /// Takes note of what the watch has seen.
-    fn observe(&mut self, event: source::Seen) {
+    fn observe(&mut self, event: Event<Metadata>) {
         match event {
-            Event::Init => self.listing.clear(),
-            Event::InitApply(release) => {
-                if let Some(key) = self.shared.key_of(&release.metadata) {
-                    self.listing.insert(key);
-                }
-                self.see(&release.metadata);
-            }
+            Event::Init => self.shared.present().begin_list(),
+            Event::InitApply(release) | Event::Apply(release) => self.see(&release.metadata),
             Event::InitDone => {
-                let gone = self.shared.present().missing(&std::mem::take(&mut self.listing));
-                gone.into_iter().for_each(|(key, uid)| self.go(&key, &uid));
+                let missing = self.shared.present().missing();
+                missing.into_iter().for_each(|(key, uid)| {
+                    let was_known = self.shared.present().know_gone(&key, &uid);
+                    self.go(&key, &uid, was_known);
+                });
                 if !std::mem::replace(&mut self.is_listed, true) {
                     self.compare_at = Some(Instant::now() + COMPARE_AFTER);
                 }
             }
-            Event::Apply(release) => self.see(&release.metadata),
             Event::Delete(release) => {
                 if let (Some(key), Some(uid)) = (self.shared.key_of(&release.metadata), release.uid()) {
-                    self.go(&key, &uid);
+                    let version = release.resource_version().unwrap_or_default();
+                    let was_known = self.shared.present().see_gone(&key, &uid, &version);
+                    self.go(&key, &uid, was_known);
                 }
             }
         }
@@ -221,16 +226,16 @@ impl<L: Log> Releases<L> {
     fn see(&mut self, metadata: &ObjectMeta) {
         let seen = Seen::of(metadata, &self.shared.watched.shard_label);
         if let (Some(key), Some(seen)) = (self.shared.key_of(metadata), seen) {
-            self.shared.present().put(&key, seen);
+            self.shared.present().see(&key, seen);
             self.turns.ask(key);
         }
     }
 
     /// A Release went. Who stands by leaves it to the leader to tell of it.
-    fn go(&mut self, key: &ReleaseKey, uid: &str) {
+    fn go(&mut self, key: &ReleaseKey, uid: &str, was_known: bool) {
         if !self.turns.is_leading() {
             self.shared.present().forget(key, uid);
-        } else if self.shared.present().go(key, uid) {
+        } else if was_known {
             self.turns.ask(key.clone());
         }
     }
@@ -280,16 +285,8 @@ impl<L: Log> Shared<L> {
         Some(ReleaseKey::new(&self.watched.cluster, namespace, name))
     }
 
-    fn api(&self, namespace: &str) -> Api<Metadata> {
-        Api::namespaced_with(self.client.clone(), namespace, &self.api_resource)
-    }
-
     fn present(&self) -> MutexGuard<'_, Present> {
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn may_write(&self) -> bool {
-        self.leadership.borrow().may_write(Instant::now())
     }
 }
 

@@ -18,14 +18,14 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::answer::Trouble;
-use crate::lease::Leadership;
+use crate::lease::{Leadership, Term};
 
 /// Passes over releases, as they come and go. A pass returns what cannot be tried again, or how it ended.
 pub(crate) struct Turns<E> {
     leadership: watch::Receiver<Leadership>,
     pace: Pace,
-    /// Whether everything was asked for since we lead, and nothing was dropped since because we did not.
-    is_complete: bool,
+    /// The term for which everything was asked for, and nothing dropped since because we did not lead.
+    complete: Option<u64>,
     schedule: mpsc::UnboundedSender<ScheduleRequest<ReleaseKey>>,
     due: Pin<Box<Due>>,
     running: HashMap<ReleaseKey, Redo>,
@@ -64,7 +64,7 @@ pub(crate) enum Turn<E> {
 pub(crate) enum End {
     /// There is nothing to be done before something changes.
     Settled,
-    /// Another one leads.
+    /// The term is over in which it began.
     Standby,
     /// It has to be tried again.
     Again(Again),
@@ -124,7 +124,7 @@ impl<E: Send + 'static> Turns<E> {
         Self {
             leadership,
             pace,
-            is_complete: false,
+            complete: None,
             schedule,
             due: Box::pin(scheduler(requests)),
             running: HashMap::new(),
@@ -136,14 +136,23 @@ impl<E: Send + 'static> Turns<E> {
     }
 
     pub(crate) fn is_leading(&self) -> bool {
-        self.leadership.borrow().may_write(Instant::now())
+        self.term().is_some()
     }
 
-    /// Asks for a pass over a release, which runs when the last one is far enough away. Who stands by will ask for
-    /// everything when it leads.
+    fn term(&self) -> Option<u64> {
+        self.leadership.borrow().term(Instant::now())
+    }
+
+    /// Whether we lead, and everything was asked for in this term.
+    fn is_complete(&self) -> bool {
+        self.complete.is_some() && self.complete == self.term()
+    }
+
+    /// Asks for a pass over a release, which runs when the last one is far enough away. Who stands by, or has not seen yet
+    /// that it leads, will ask for everything when it does.
     pub(crate) fn ask(&mut self, key: ReleaseKey) {
-        if !self.is_leading() {
-            self.is_complete = false;
+        if !self.is_complete() {
+            self.complete = None;
             return;
         }
         if let Some(redo) = self.running.get_mut(&key) {
@@ -156,13 +165,14 @@ impl<E: Send + 'static> Turns<E> {
         let _ = self.schedule.unbounded_send(ScheduleRequest { message: key, run_at });
     }
 
-    /// Runs passes until there is something to tell. None begins while turns are not open.
-    pub(crate) async fn next<F>(&mut self, is_open: bool, pass: impl Fn(ReleaseKey) -> F) -> Turn<E>
+    /// Runs passes until there is something to tell, each in the term in which it begins. None begins while turns are not
+    /// open.
+    pub(crate) async fn next<F>(&mut self, is_open: bool, pass: impl Fn(ReleaseKey, Term) -> F) -> Turn<E>
     where
         F: Future<Output = Result<End, E>> + Send + 'static,
     {
         loop {
-            let has_room = is_open && self.running.len() < self.pace.concurrency.get();
+            let has_room = is_open && self.complete.is_some() && self.running.len() < self.pace.concurrency.get();
             let running = &self.running;
             tokio::select! {
                 biased;
@@ -178,17 +188,23 @@ impl<E: Send + 'static> Turns<E> {
                 }
                 // Each renewal of the Lease is told too.
                 Ok(()) = self.leadership.changed() => {
-                    let leads = self.is_leading();
-                    if !leads {
+                    let term = self.term();
+                    if term.is_none() {
                         self.forget_failures();
                     }
-                    if !std::mem::replace(&mut self.is_complete, leads) && leads {
+                    if std::mem::replace(&mut self.complete, term) != term && term.is_some() {
                         return Turn::Lead;
                     }
                 }
                 Some(key) = next(self.due.as_mut(), running), if has_room => {
+                    let term = Term::now(&self.leadership).filter(|term| Some(term.number()) == self.complete);
+                    let Some(term) = term else {
+                        // It is asked for again with everything else.
+                        self.complete = None;
+                        continue;
+                    };
                     self.running.insert(key.clone(), Redo::No);
-                    let pass = pass(key.clone());
+                    let pass = pass(key.clone(), term);
                     self.passes.spawn(async move { (key, pass.await) });
                 }
                 else => std::future::pending().await,
@@ -215,12 +231,17 @@ impl<E: Send + 'static> Turns<E> {
                 self.rest(key.clone());
                 redo
             }
-            End::Again(again) if self.is_leading() => {
+            End::Again(again) if self.is_complete() => {
                 self.fail(&key, again);
                 Redo::Yes
             }
+            // It began in an earlier term than this one.
+            End::Standby if self.is_complete() => {
+                self.recover(&key);
+                Redo::Yes
+            }
             End::Standby | End::Again(_) => {
-                self.is_complete = false;
+                self.complete = None;
                 self.recover(&key);
                 return;
             }
@@ -352,7 +373,7 @@ mod tests {
 
     impl Stage {
         fn new(concurrency: usize) -> Self {
-            let (leads, leadership) = watch::channel(leading());
+            let (leads, leadership) = watch::channel(leading(1));
             let failing = Gauge::default();
             let pace = Pace {
                 concurrency: NonZeroUsize::new(concurrency).expect("it is above zero"),
@@ -364,10 +385,17 @@ mod tests {
             Self { turns: Turns::new(leadership, pace), leads, failing, begun, since: Instant::now() }
         }
 
+        /// One that leads and has asked for nothing yet.
+        async fn leading(concurrency: usize) -> Self {
+            let mut stage = Self::new(concurrency);
+            assert!(stage.run(0, || End::Settled).await, "who leads from the beginning asks for everything");
+            stage
+        }
+
         /// Runs passes for a while. Returns whether everything had to be asked for meanwhile.
         async fn run(&mut self, seconds: u64, end: fn() -> End) -> bool {
             let (begun, since) = (Arc::clone(&self.begun), self.since);
-            let pass = |key: ReleaseKey| {
+            let pass = |key: ReleaseKey, _: Term| {
                 begun.lock().expect("nobody panics").push((key.name.to_string(), since.elapsed()));
                 async move {
                     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -396,8 +424,8 @@ mod tests {
         }
     }
 
-    fn leading() -> Leadership {
-        Leadership::Leading { until: Instant::now() + Duration::from_secs(3_600), term: 1 }
+    fn leading(term: u64) -> Leadership {
+        Leadership::Leading { until: Instant::now() + Duration::from_secs(3_600), term }
     }
 
     fn passes(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
@@ -406,8 +434,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_at_a_time_and_some_time_apart() {
-        let mut stage = Stage::new(2);
-        assert!(stage.run(0, || End::Settled).await, "who leads from the beginning asks for everything");
+        let mut stage = Stage::leading(2).await;
         stage.ask(&["a", "a", "b"]);
         stage.run(0, || End::Settled).await;
         // While it runs, and then while it rests.
@@ -422,21 +449,25 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_fails_is_tried_again_later_and_later() {
-        let mut stage = Stage::new(2);
+        let mut stage = Stage::leading(2).await;
         stage.ask(&["a"]);
         stage.run(300, || End::Again(Again::because("no"))).await;
         assert_eq!(stage.failing.get(), 1);
-        let begun = stage.begun();
-        let pauses: Vec<_> = begun.windows(2).map(|pair| pair[1].1 - pair[0].1 - 1).collect();
-        assert!(pauses.is_sorted_by(|earlier, later| *earlier <= later + 15), "{pauses:?}");
-        assert!(pauses.iter().all(|pause| *pause <= 60) && (8..20).contains(&begun.len()), "{pauses:?}");
+        let begun: Vec<_> = stage.begun.lock().expect("nobody panics").iter().map(|(_, at)| *at).collect();
+        // A pass lasts a second.
+        let pauses: Vec<_> = begun.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64() - 1.0).collect();
+        // Up to as much again is added to each, so that not all come back at once.
+        assert!((0.2..0.5).contains(&pauses[0]), "{pauses:?}");
+        let most = pauses.iter().copied().fold(0.0, f64::max);
+        assert!((20.0..=61.0).contains(&most) && pauses.len() < 20, "{pauses:?}");
+        assert!(pauses.windows(3).all(|three| three[2] > three[0] || three[0] > 20.0), "{pauses:?}");
         stage.run(60, || End::Settled).await;
         assert_eq!((stage.failing.get(), stage.turns.told.len()), (0, 0));
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_concerns_many_is_told_for_one() {
-        let mut stage = Stage::new(3);
+        let mut stage = Stage::leading(3).await;
         stage.ask(&["a", "b", "c"]);
         let fail = || End::Again(Again::untold("the log is away".to_owned()));
         stage.run(20, fail).await;
@@ -448,20 +479,34 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_stands_by_asks_for_everything_when_it_leads() {
-        let mut stage = Stage::new(2);
-        stage.run(0, || End::Settled).await;
-        stage.leads.send_replace(leading());
+        let mut stage = Stage::leading(2).await;
+        stage.leads.send_replace(leading(1));
         assert!(!stage.run(1, || End::Settled).await, "a renewal is no beginning");
         stage.leads.send_replace(Leadership::Standby { holder: None });
         stage.ask(&["a"]);
         assert!(!stage.run(60, || End::Settled).await);
-        stage.leads.send_replace(leading());
+        stage.leads.send_replace(leading(2));
         assert!(stage.run(1, || End::Settled).await);
         assert_eq!(stage.begun(), []);
         // Also if the time was over between two renewals, and nobody has said so.
-        stage.leads.send_replace(Leadership::Leading { until: Instant::now(), term: 1 });
+        stage.leads.send_replace(Leadership::Leading { until: Instant::now(), term: 2 });
         stage.ask(&["a"]);
-        stage.leads.send_replace(leading());
+        stage.leads.send_replace(leading(2));
         assert!(stage.run(1, || End::Settled).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_term_that_follows_unseen_is_a_beginning() {
+        let mut stage = Stage::leading(2).await;
+        stage.ask(&["a"]);
+        stage.run(0, || End::Standby).await;
+        // Another one has led in between. What is asked for before that is seen is asked for again with all else.
+        stage.leads.send_replace(leading(3));
+        stage.ask(&["b"]);
+        assert!(stage.run(0, || End::Settled).await);
+        assert_eq!(stage.begun(), passes(&[("a", 0)]));
+        // The pass of the term before says that it is over, and is begun again in this one; nothing else is.
+        assert!(!stage.run(3, || End::Settled).await);
+        assert_eq!(stage.begun(), passes(&[("a", 0), ("a", 1)]));
     }
 }

@@ -1,15 +1,12 @@
 //! A burst of events on one release is a handful of passes.
 
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpStream};
-
 use async_nats::HeaderMap;
 use decklog_tests::nats::api::block_on;
 use decklog_tests::port::Port;
 use decklog_tests::projector::{Deployment, applies, check_audit, emit, settle};
 use serde_json::Value;
 
-use crate::stage::{Story, servers};
+use crate::stage::{Story, metric, servers};
 
 /// How many events there are.
 const EVENTS: usize = 10_000;
@@ -42,16 +39,6 @@ fn burst(servers: &str, lines: &[String]) {
     });
 }
 
-/// A counter as it is scraped.
-fn counter(port: u16, name: &str) -> u64 {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("the projector listens");
-    write!(stream, "GET /metrics HTTP/1.0\r\n\r\n").expect("it reads");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers");
-    let value = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("there is no {name}: {answer}"))
-}
-
 #[test]
 fn ten_thousand_events_on_one_release() {
     let (plane, server) = servers();
@@ -65,7 +52,7 @@ fn ten_thousand_events_on_one_release() {
     let _projector = deployment.start();
     emit(&servers, &story.whole());
     settle(&plane, &servers);
-    let passes = || counter(port.number(), "decklog_apply_passes_total");
+    let passes = || metric(port.number(), "decklog_apply_passes_total").expect("it is counted");
     let before = (passes(), applies(&plane));
     burst(&servers, &lines);
     settle(&plane, &servers);

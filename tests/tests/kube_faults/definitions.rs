@@ -8,7 +8,7 @@ use decklog_tests::kube::{ControlPlane, audit};
 use decklog_tests::nats::{NatsServer, api};
 use decklog_tests::process::poll;
 use decklog_tests::projector::{Deployment, applies, check_audit, emit, make_namespace, settle};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::stage::{Story, count_in_timeline, servers};
 
@@ -54,6 +54,40 @@ fn missing_and_then_older() {
     plane.install_crd();
     projector.wait_for("Ready");
     settle(&plane, &server.url());
+    assert_eq!(projector.stop(), Some(0), "{}", projector.said());
+    check_audit(&plane, 0);
+}
+
+#[test]
+fn not_served_for_a_while() {
+    let (plane, server) = servers();
+    let servers = server.url();
+    let [goes, stays] = ["goes", "stays"].map(|name| Story::of("shop", name));
+    emit(&servers, &[goes.whole(), stays.whole()].concat());
+    let deployment = Deployment::new(&servers, &plane, &[]);
+    let mut projector = deployment.launch();
+    settle(&plane, &servers);
+    let serve = |is_served: bool| {
+        let patch = json!([{ "op": "replace", "path": "/spec/versions/0/served", "value": is_served }]).to_string();
+        plane.kubectl_stdout(&["patch", "crd", &format!("{PLURAL}.{GROUP}"), "--type", "json", "-p", &patch], "");
+    };
+    serve(false);
+    projector.wait_for("Inventories cannot be watched");
+    emit(&servers, &[goes.deleted(), stays.applied("c", "r2")].concat());
+    // That the kind is not there does not say that the object is gone.
+    let looks = || {
+        let is_look = |line: &&Value| {
+            let uri = line["requestURI"].as_str().is_some_and(|uri| uri.ends_with("/goes"));
+            is_ours(line) && uri && line["verb"] == "get" && audit::code(line) == 404
+        };
+        plane.audit().iter().filter(is_look).count()
+    };
+    assert!(poll(LIMIT, || (looks() >= 1).then_some(())).is_some(), "it does not look: {}", projector.said());
+    assert_eq!(count_in_timeline(&servers, "goes", "InventoryDeleted"), 0, "{}", projector.said());
+    serve(true);
+    settle(&plane, &servers);
+    let told = || count_in_timeline(&servers, "goes", "InventoryDeleted") == 1;
+    assert!(poll(LIMIT, || told().then_some(())).is_some(), "{}", projector.said());
     assert_eq!(projector.stop(), Some(0), "{}", projector.said());
     check_audit(&plane, 0);
 }

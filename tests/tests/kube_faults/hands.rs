@@ -172,7 +172,7 @@ fn edited() {
                 (Some(field), Way::Replace) => by(field, "kubectl-replace"),
                 // A label that is null there is an empty one.
                 (None, Way::Replace) => "by somebody else".to_owned(),
-                _ => "were changed by somebody else, and are put back".to_owned(),
+                _ => "were changed by somebody else, and were put back".to_owned(),
             };
             projector.wait_for_after(said, &told);
         }
@@ -243,7 +243,7 @@ fn deleted() {
     settle(&plane, &servers);
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     assert_ne!(uid(), before);
-    projector.wait_for("was deleted by somebody else, and is made again");
+    projector.wait_for("was deleted by somebody else, and was made again");
     // One that somebody's finalizer keeps is left alone, and made anew when it goes.
     let finalizer = |list: Value| {
         let body = json!({ "metadata": { "finalizers": list } }).to_string();
@@ -261,5 +261,37 @@ fn deleted() {
     finalizer(json!([]));
     settle(&plane, &servers);
     assert_ne!(uid(), before);
+    check_audit(&plane, 0);
+}
+
+#[test]
+fn kept_by_somebody_while_the_release_goes_and_comes() {
+    let (plane, server) = servers();
+    let servers = server.url();
+    let [one, two] = ["one", "two"].map(|uid| Story::of("shop", "web").uid(uid));
+    emit(&servers, &one.whole());
+    let deployment = Deployment::new(&servers, &plane, &[]);
+    let mut projector = deployment.launch();
+    settle(&plane, &servers);
+    let hold = |finalizers: Value| {
+        let body = json!({ "metadata": { "finalizers": finalizers } }).to_string();
+        plane.kubectl_stdout(&[&["patch"], &OBJECT[..], &["--type", "merge", "-p", &body]].concat(), "");
+    };
+    hold(json!(["example.com/hold"]));
+    let object = || plane.get(&OBJECT)["metadata"].clone();
+    let before = object()["uid"].clone();
+    emit(&servers, &one.deleted());
+    let is_going = || object().get("deletionTimestamp").is_some();
+    assert!(poll(SOON, || is_going().then_some(())).is_some(), "{}", projector.said());
+    // The next one waits for the last one's object, which is its own doing, and nobody else's.
+    emit(&servers, &two.whole());
+    emit(&servers, &Story::of("shop", "api").whole());
+    let others = || of_cluster(&plane).get("shop/api") == of_log(&servers, &["-A"]).get("shop/api");
+    assert!(poll(SOON, || others().then_some(())).is_some(), "another release waits");
+    hold(json!([]));
+    settle(&plane, &servers);
+    assert_ne!(object()["uid"], before);
+    assert_eq!(projector.stop(), Some(0), "{}", projector.said());
+    assert!(!projector.said().contains("by somebody else"), "{}", projector.said());
     check_audit(&plane, 0);
 }

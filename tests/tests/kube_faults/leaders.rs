@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use decklog_tests::kube::{ControlPlane, Rights, audit};
 use decklog_tests::nats::proxy::Proxy;
 use decklog_tests::numbered;
+use decklog_tests::port::Port;
 use decklog_tests::process::poll;
 use decklog_tests::projector::{Deployment, check_audit, emit, settle};
 use rustix::process::Signal;
 
-use crate::stage::{Story, servers, versions};
+use crate::stage::{Story, metric, servers, versions};
 
 /// What a projector needs.
 const RULES: &str = r#"
@@ -85,13 +86,17 @@ fn who_begins_to_lead_goes_to_the_end_of_the_log_first() {
     let proxy = Proxy::to(server.port());
     let mut first = Deployment::as_user(&server.url(), &plane, &account("one"), &[]).launch();
     first.wait_for("Holds the Lease");
-    let mut second = Deployment::as_user(&proxy.url(), &plane, &account("two"), &[]).launch();
+    let port = Port::find();
+    let listen = format!("127.0.0.1:{}", port.number());
+    let mut second = Deployment::as_user(&proxy.url(), &plane, &account("two"), &["--listen", &listen]).launch();
     second.wait_for("Stands by");
     let (web, last) = (Story::of("shop", "web"), Story::of("shop", "last"));
     emit(&server.url(), &web.whole());
     settle(&plane, &server.url());
     // The second has folded it, and hears no more: not that the release is deleted.
-    std::thread::sleep(Duration::from_secs(1));
+    let events = web.whole().lines().count() as u64;
+    let folded = || metric(port.number(), "decklog_folded_sequence");
+    assert!(poll(LIMIT, || (folded() == Some(events)).then_some(())).is_some(), "{:?} of {events}", folded());
     proxy.refuse();
     proxy.cut();
     emit(&server.url(), &web.deleted());

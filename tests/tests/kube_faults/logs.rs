@@ -6,11 +6,11 @@ use decklog_tests::kube::ControlPlane;
 use decklog_tests::kube::release_crd::ReleaseCrd;
 use decklog_tests::nats::proxy::Proxy;
 use decklog_tests::nats::{NatsServer, api};
-use decklog_tests::process::poll;
+use decklog_tests::process::{copy, poll};
 use decklog_tests::projector::{Deployment, applies, check_audit, emit, make_namespace, settle};
 use serde_json::Value;
 
-use crate::stage::{Story, copy, managers, servers, versions};
+use crate::stage::{Story, managers, servers, versions};
 
 /// The exit code of a log that is not what it was.
 const DIVERGED: i32 = 5;
@@ -76,7 +76,7 @@ fn that_does_not_fit_is_told_nothing() {
     api::init(&server.url(), 1);
     for _ in 0..3 {
         refuses(&plane, &Deployment::new(&server.url(), &plane, &[]), &["it was made from the log"]);
-        // Who was ended by an error has given the Lease back, so that the next one leads at once.
+        // Before anything of the cluster is acted on, whoever holds the Lease.
         let info = api::order(&server.url(), "STREAM.INFO.DECKLOG", &Value::Null);
         assert_eq!(info["state"]["messages"], 0, "something was said in it");
     }

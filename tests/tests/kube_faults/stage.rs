@@ -26,8 +26,8 @@
 //! | S38 the four names | `settle`, everywhere |
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::Command;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
 
 use decklog_tests::binary;
 use decklog_tests::kube::{ControlPlane, audit};
@@ -56,12 +56,6 @@ pub(crate) fn servers() -> (ControlPlane, NatsServer) {
     (plane, server)
 }
 
-/// Copies a folder.
-pub(crate) fn copy(from: &Path, to: &Path) {
-    let copied = Command::new("cp").arg("-a").arg(from).arg(to).status().expect("cp can be started");
-    assert!(copied.success(), "{copied}");
-}
-
 /// Who applied to an object, and was answered with success, in order.
 pub(crate) fn managers(plane: &ControlPlane, name: &str) -> Vec<String> {
     let log = plane.audit();
@@ -81,6 +75,16 @@ pub(crate) fn count_in_timeline(servers: &str, release: &str, name: &str) -> usi
     let events: Vec<Value> = serde_json::from_str(&text).expect("it is a list");
     let wire = format!("dev.decklog.{name}.v1");
     events.iter().filter(|event| event["type"] == wire && event["outcome"] == "folded").count()
+}
+
+/// A whole number without labels as it is scraped at a port of the loopback; none before it is there.
+pub(crate) fn metric(port: u16, name: &str) -> Option<u64> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
+    write!(stream, "GET /metrics HTTP/1.0\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let value = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.and_then(|value| value.trim_end_matches(".0").parse().ok())
 }
 
 /// `metadata.uid` and `metadata.resourceVersion` of every object.

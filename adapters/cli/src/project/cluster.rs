@@ -1,11 +1,12 @@
 //! Projecting into a cluster: one of several projectors applies, and all of them fold.
 
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Error};
-use decklog_engine::log::{Log, Scope, Wait};
+use decklog_engine::log::Log;
 use decklog_engine::service::Handle;
 use decklog_http::probes::{self, Bound, Health, Probes, Readiness};
 use decklog_kube::applier::{Applier, ApplyError, Options};
@@ -15,11 +16,11 @@ use decklog_kube::{Changes, Cluster, Definition, Marks, Metrics, ReachError};
 use decklog_nats::JetStreamLog;
 use decklog_projections::inventory::Inventories;
 use decklog_projections::plan::{OtherLog, StampError};
-use decklog_schemas::{DEFAULT_CLUSTER, Sequence};
+use decklog_schemas::DEFAULT_CLUSTER;
 use decklog_sled::{OpenError, SledCheckpoints};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinHandle;
 
 use super::gauges::{Lag, Leads};
 use super::{Place, dry_run};
@@ -227,18 +228,21 @@ impl Target {
         let watched = self.watched();
         let leadership = self.lease.leadership();
         let (give_back, given_back) = watch::channel(());
-        let lease = tokio::spawn(self.lease.run(closed(given_back)));
+        let mut lease = pin!(join(tokio::spawn(self.lease.run(closed(given_back)))));
         self.readiness.send_replace(Readiness::Ready);
         let (client, [applied, of_releases]) = (self.cluster.client(), marks);
         let (metrics, leads) = (self.metrics, leadership.clone());
         let releases =
             Releases::new(client.clone(), handle.clone(), log.clone(), watched, leads, of_releases, &metrics);
         let applier = Applier::new(client, handle, log, self.options, leadership, applied, metrics);
-        let ended = side_by_side(applier, releases, stop).await;
+        let ended = tokio::select! {
+            ended = side_by_side(applier, releases, stop) => ended,
+            () = &mut lease => unreachable!("the election ends when it is told to"),
+        };
         self.readiness.send_replace(Readiness::Stopping);
         // The Lease is given back when nothing is in flight any more.
         drop(give_back);
-        unless_panicked(lease.await);
+        lease.await;
         ended
     }
 
@@ -265,9 +269,8 @@ impl Target {
     /// Asks the log who it is, until it says so.
     async fn identity<L: Log>(&self, handle: &Handle<L, Inventories>) -> String {
         loop {
-            let folded = handle.progress().borrow().folded;
-            match handle.log().read(Sequence::after(folded), &Scope::All, Wait::No).await {
-                Ok(batch) => return batch.log.to_string(),
+            match handle.look().await {
+                Ok((log, _)) => return log.to_string(),
                 Err(error) => self.wait(&format!("{:#}", Error::from(error))).await,
             }
         }
@@ -325,39 +328,37 @@ impl Target {
 }
 
 /// Runs both until `stop` turns true. Whichever ends first, the other one ends with it: alone it would do half of the
-/// work, and look ready. Releases are watched once the cluster is known to fit to the log, and to the end of the applier.
+/// work, and look ready. Releases are watched once the cluster is known to fit to the log.
 async fn side_by_side<L: Log>(
     applier: Applier<L>,
     releases: Releases<L>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), Error> {
-    let (stop_watching, stopped) = watch::channel(false);
-    let fits = applier.fits();
-    let mut releases = tokio::spawn(async move {
-        if has_turned(fits, stopped.clone()).await { releases.run(stopped).await } else { Ok(()) }
-    });
-    let (halt, halted) = watch::channel(false);
-    let mut applier = tokio::spawn(applier.run(halted));
+    let (end, ending) = watch::channel(false);
+    let (fits, applier_ending) = (applier.fits(), ending.clone());
+    let mut applier = pin!(join(tokio::spawn(applier.run(applier_ending))));
+    let releases =
+        async move { if has_turned(fits, ending.clone()).await { releases.run(ending).await } else { Ok(()) } };
+    let mut releases = pin!(join(tokio::spawn(releases)));
+    let (mut applied, mut watched) = (None, None);
+    tokio::select! {
+        _ = stop.wait_for(|stopped| *stopped) => {}
+        ended = &mut applier => applied = Some(ended),
+        ended = &mut releases => watched = Some(ended),
+    }
     // Nobody listens to what has ended.
-    let (applied, watched) = tokio::select! {
-        _ = stop.wait_for(|stopped| *stopped) => {
-            let _ = halt.send(true);
-            let applied = applier.await;
-            let _ = stop_watching.send(true);
-            (applied, releases.await)
-        }
-        applied = &mut applier => {
-            let _ = stop_watching.send(true);
-            (applied, releases.await)
-        }
-        watched = &mut releases => {
-            let _ = halt.send(true);
-            (applier.await, watched)
-        }
-    };
-    let watched = unless_panicked(watched);
-    unless_panicked(applied).map_err(explain)?;
+    let _ = end.send(true);
+    let (applied, watched) = tokio::join!(ended(applied, applier), ended(watched, releases));
+    applied.map_err(explain)?;
     Ok(watched?)
+}
+
+/// What a task has ended with, or ends with.
+async fn ended<T>(known: Option<T>, task: impl Future<Output = T>) -> T {
+    match known {
+        Some(ended) => ended,
+        None => task.await,
+    }
 }
 
 /// Waits until the first turns true, unless the other one does before, or nobody can turn it any more.
@@ -373,8 +374,9 @@ async fn closed(mut receiver: watch::Receiver<()>) {
     while receiver.changed().await.is_ok() {}
 }
 
-fn unless_panicked<T>(joined: Result<T, JoinError>) -> T {
-    match joined {
+/// What a task ends with.
+async fn join<T>(task: JoinHandle<T>) -> T {
+    match task.await {
         Ok(value) => value,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
@@ -433,7 +435,7 @@ impl Server {
         // Nobody listens if it has ended.
         let _ = self.stop.send(true);
         if let Some(task) = self.task {
-            unless_panicked(task.await);
+            join(task).await;
         }
     }
 }

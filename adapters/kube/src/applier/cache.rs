@@ -5,14 +5,15 @@ use std::collections::HashMap;
 use decklog_projections::plan::Observed;
 use decklog_schemas::{ReleaseKey, Sequence};
 
+use crate::freshness::{Progress, Sighting};
+
 /// Objects by release.
 #[derive(Debug)]
 pub(crate) struct Cache {
     objects: HashMap<ReleaseKey, Cached>,
     /// What was in line with the log, up to an event of its release, and was then deleted.
     deleted: HashMap<ReleaseKey, Sequence>,
-    /// How many lists have begun.
-    lists: u64,
+    watch: Progress,
     shard_label: String,
 }
 
@@ -36,59 +37,64 @@ pub(crate) enum Present {
 
 #[derive(Debug)]
 struct Cached {
-    resource_version: String,
+    sighting: Sighting,
     json: Box<[u8]>,
     /// Whether something was sent of which nobody knows whether it was done.
     is_doubtful: bool,
     /// The last event of the release with which it was in line.
     settled: Option<Sequence>,
-    /// How many lists had begun when this was last seen or answered.
-    lists: u64,
 }
 
 impl Cache {
     pub(crate) fn new(shard_label: String) -> Self {
-        Self { objects: HashMap::new(), deleted: HashMap::new(), lists: 0, shard_label }
+        Self { objects: HashMap::new(), deleted: HashMap::new(), watch: Progress::default(), shard_label }
     }
 
-    /// A list of all objects begins. What it shows is newer than what was known before, whatever the versions say: they
-    /// begin anew with a store that was put back.
+    /// A list of all objects begins.
     pub(crate) fn begin_list(&mut self) {
-        self.lists += 1;
+        self.watch.begin_list();
     }
 
-    /// Takes note of an object that was seen, unless a newer one is known. It is written as JSON only if it is news.
+    /// Takes note of an object that the watch has shown. It is written as JSON only if it is news.
     pub(crate) fn see(&mut self, key: &ReleaseKey, resource_version: &str, json: impl FnOnce() -> Vec<u8>) -> Seen {
-        let lists = self.lists;
-        let (is_doubtful, settled) = match self.objects.get_mut(key) {
-            None => (false, None),
-            Some(known) => {
-                let is_before = std::mem::replace(&mut known.lists, lists) < lists;
-                let is_same = known.resource_version == resource_version;
-                if is_same || !is_before && !is_newer(resource_version, &known.resource_version) {
-                    return Seen::Known;
-                }
-                (known.is_doubtful, known.settled)
-            }
-        };
-        let (resource_version, json) = (resource_version.to_owned(), json().into_boxed_slice());
-        self.objects.insert(key.clone(), Cached { resource_version, json, is_doubtful, settled, lists });
-        Seen::New
+        self.watch.reach(resource_version);
+        self.put(key, resource_version, json)
     }
 
-    /// Takes note of an object that an answer has: what was in doubt before is not any more.
+    /// Takes note of an object that an answer has: what was in doubt before is not any more. An answer may come late, when
+    /// the object has gone.
     pub(crate) fn know(&mut self, key: &ReleaseKey, resource_version: &str, json: Vec<u8>) {
-        self.see(key, resource_version, || json);
+        if !self.objects.contains_key(key) && self.watch.has_passed(resource_version) {
+            return;
+        }
+        self.put(key, resource_version, || json);
         if let Some(known) = self.objects.get_mut(key) {
             known.is_doubtful = false;
         }
     }
 
-    /// Takes note that the object of a version was seen to go. Returns whether that is news.
+    fn put(&mut self, key: &ReleaseKey, resource_version: &str, json: impl FnOnce() -> Vec<u8>) -> Seen {
+        match self.objects.get_mut(key) {
+            Some(known) => {
+                if !self.watch.renew(&mut known.sighting, resource_version) {
+                    return Seen::Known;
+                }
+                known.json = json().into_boxed_slice();
+            }
+            None => {
+                let (sighting, json) = (self.watch.sighting(resource_version), json().into_boxed_slice());
+                self.objects.insert(key.clone(), Cached { sighting, json, is_doubtful: false, settled: None });
+            }
+        }
+        Seen::New
+    }
+
+    /// Takes note that the watch has shown the object of a version go. Returns whether that is news.
     pub(crate) fn see_gone(&mut self, key: &ReleaseKey, resource_version: &str) -> bool {
+        self.watch.reach(resource_version);
         match self.objects.get(key) {
             None => false,
-            Some(known) if is_newer(&known.resource_version, resource_version) => false,
+            Some(known) if known.sighting.is_after(resource_version) => false,
             // Something may have been made since, which is found out by asking.
             Some(known) if known.is_doubtful => true,
             Some(_) => {
@@ -105,12 +111,18 @@ impl Cache {
         }
     }
 
-    /// Takes note that the cluster is in line with the log, up to an event of the release.
+    /// Takes note that the object of a release is in line with the log, up to an event of the release. Of one that has
+    /// gone since it is remembered what it was in line with before.
     pub(crate) fn settle(&mut self, key: &ReleaseKey, sequence: Sequence) {
-        self.deleted.remove(key);
         if let Some(cached) = self.objects.get_mut(key) {
             cached.settled = Some(sequence);
+            self.deleted.remove(key);
         }
+    }
+
+    /// Takes note that a release has no object, and is to have none.
+    pub(crate) fn settle_gone(&mut self, key: &ReleaseKey) {
+        self.deleted.remove(key);
     }
 
     /// The last event of a release with which the cluster was in line, whatever has become of its object since.
@@ -120,10 +132,15 @@ impl Cache {
 
     /// Something was sent, and nobody knows whether it was done.
     pub(crate) fn doubt(&mut self, key: &ReleaseKey) {
-        let (resource_version, json, lists) = (String::new(), Box::default(), self.lists);
-        let unknown = Cached { resource_version, json, is_doubtful: true, settled: None, lists };
-        let cached = self.objects.entry(key.clone()).or_insert(unknown);
-        (cached.is_doubtful, cached.lists) = (true, lists);
+        // Whatever comes next is newer.
+        let sighting = self.watch.sighting("");
+        match self.objects.get_mut(key) {
+            Some(cached) => (cached.is_doubtful, cached.sighting) = (true, sighting),
+            None => {
+                let unknown = Cached { sighting, json: Box::default(), is_doubtful: true, settled: None };
+                self.objects.insert(key.clone(), unknown);
+            }
+        }
     }
 
     pub(crate) fn get(&self, key: &ReleaseKey) -> Present {
@@ -140,7 +157,8 @@ impl Cache {
 
     /// Drops what was known before a list, and is not shown by it. Returns what that was.
     pub(crate) fn end_list(&mut self) -> Vec<ReleaseKey> {
-        let is_gone = |(key, cached): (&ReleaseKey, &Cached)| (cached.lists < self.lists).then(|| key.clone());
+        let is_gone =
+            |(key, cached): (&ReleaseKey, &Cached)| self.watch.has_missed(&cached.sighting).then(|| key.clone());
         let gone: Vec<_> = self.objects.iter().filter_map(is_gone).collect();
         gone.iter().for_each(|key| self.know_gone(key));
         gone
@@ -148,15 +166,6 @@ impl Cache {
 
     fn read(&self, cached: &Cached) -> Option<Observed> {
         Observed::read(serde_json::from_slice(&cached.json).ok()?, &self.shard_label).ok()
-    }
-}
-
-/// Whether one version of an object comes after another one. They are numbers, of which nobody knows more than their
-/// order; what is no number counts as newer.
-fn is_newer(version: &str, known: &str) -> bool {
-    match (version.parse::<u64>(), known.parse::<u64>()) {
-        (Ok(version), Ok(known)) => version > known,
-        _ => version != known,
     }
 }
 
@@ -179,6 +188,10 @@ mod tests {
         cache.see(&key(), version, || json_of(version))
     }
 
+    fn know(cache: &mut Cache, version: &str) {
+        cache.know(&key(), version, json_of(version));
+    }
+
     #[track_caller]
     fn shows(cache: &Cache, version: &str) {
         match cache.get(&key()) {
@@ -191,7 +204,7 @@ mod tests {
     fn the_newest_counts() {
         let mut cache = Cache::new("shard".to_owned());
         assert_eq!(see(&mut cache, "9"), Seen::New);
-        cache.know(&key(), "10", json_of("10"));
+        know(&mut cache, "10");
         assert_eq!((see(&mut cache, "10"), see(&mut cache, "9")), (Seen::Known, Seen::Known));
         assert!(!cache.see_gone(&key(), "9"), "an older one went");
         shows(&cache, "10");
@@ -208,14 +221,14 @@ mod tests {
         assert_eq!(cache.get(&key()), Present::Unknown);
         assert!(cache.see_gone(&key(), "11"));
         assert_eq!(cache.get(&key()), Present::Unknown);
-        cache.know(&key(), "12", json_of("12"));
+        know(&mut cache, "12");
         shows(&cache, "12");
     }
 
     #[test]
     fn a_list_counts_more_than_what_was_known_before_it() {
         let mut cache = Cache::new("shard".to_owned());
-        cache.know(&key(), "90", json_of("90"));
+        know(&mut cache, "90");
         cache.begin_list();
         // The store was put back, and its versions with it.
         assert_eq!(see(&mut cache, "40"), Seen::New);
@@ -223,12 +236,40 @@ mod tests {
         shows(&cache, "40");
         cache.begin_list();
         // What was made while the list was read does not stand in it.
-        cache.know(&key(), "41", json_of("41"));
+        know(&mut cache, "41");
         assert_eq!(cache.end_list(), []);
         shows(&cache, "41");
         cache.begin_list();
         assert_eq!(cache.end_list(), [key()]);
         assert_eq!(cache.get(&key()), Present::Nothing);
+    }
+
+    #[test]
+    fn what_is_in_doubt_while_a_list_is_read_is_what_the_list_shows() {
+        let mut cache = Cache::new("shard".to_owned());
+        know(&mut cache, "90");
+        cache.begin_list();
+        cache.doubt(&key());
+        see(&mut cache, "40");
+        assert_eq!(cache.end_list(), []);
+        know(&mut cache, "40");
+        shows(&cache, "40");
+    }
+
+    #[test]
+    fn an_answer_that_comes_late_brings_nothing_back() {
+        let mut cache = Cache::new("shard".to_owned());
+        see(&mut cache, "9");
+        cache.see_gone(&key(), "11");
+        know(&mut cache, "10");
+        assert_eq!(cache.get(&key()), Present::Nothing);
+        know(&mut cache, "12");
+        shows(&cache, "12");
+        cache.see_gone(&key(), "13");
+        // After a list versions may be lower than before.
+        cache.begin_list();
+        know(&mut cache, "5");
+        shows(&cache, "5");
     }
 
     #[test]
@@ -242,7 +283,13 @@ mod tests {
         assert_eq!(cache.settled(&key()), at);
         cache.see_gone(&key(), "11");
         assert_eq!(cache.settled(&key()), at);
+        // Of what has gone meanwhile nothing is in line.
+        cache.settle(&key(), Sequence::after(at));
+        assert_eq!(cache.settled(&key()), at);
         see(&mut cache, "12");
+        assert_eq!(cache.settled(&key()), None);
+        cache.see_gone(&key(), "13");
+        cache.settle_gone(&key());
         assert_eq!(cache.settled(&key()), None);
     }
 }

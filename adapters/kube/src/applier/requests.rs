@@ -2,26 +2,24 @@
 
 use decklog_engine::log::Log;
 use decklog_projections::plan::{Action, FieldManager, Observed, Precondition};
-use decklog_schemas::ReleaseKey;
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, Preconditions};
 use kube::core::{Request, request};
 use serde_json::{Value, json};
 
-use super::Shared;
+use super::pass::Pass;
 use crate::answer::Trouble;
-use crate::object::{api, url};
+use crate::object::url;
 
 /// The resourceVersion of an object that is to be created. An apply with a version creates what is missing, whatever
 /// the version is, and is refused where there is an object of another one, also by force. No object ever has this one:
 /// it is etcd's revision before its first write.
 const ABSENT: &str = "1";
 
-impl<L: Log> Shared<L> {
+impl<L: Log> Pass<L> {
     /// Carries out an action on an object as it was observed, or as the action before has left it. Returns what is there
     /// then.
-    pub(crate) async fn execute(
+    pub(super) async fn execute(
         &self,
-        key: &ReleaseKey,
         action: &Action,
         observed: Option<&Observed>,
     ) -> Result<Option<Observed>, Trouble> {
@@ -29,79 +27,75 @@ impl<L: Log> Shared<L> {
             Action::Apply { manager, body, precondition } => {
                 let mut body = body.clone();
                 guard(&mut body["metadata"], *precondition, observed)?;
-                self.patch(key, *manager, &Patch::Apply(body)).await
+                self.patch(*manager, &Patch::Apply(body)).await
             }
             Action::Repair { managed_fields, precondition, taken } => {
-                for owner in taken {
-                    tracing::warn!(release = %key, field = owner.field, manager = owner.manager, operation = owner.operation, "Field of ours was written by somebody else and is taken back");
-                    self.metrics.took(owner);
-                }
                 let mut metadata = json!({ "managedFields": managed_fields });
                 guard(&mut metadata, *precondition, observed)?;
                 let patch = Patch::Merge(json!({ "metadata": metadata }));
-                self.patch(key, FieldManager::ReleaseInventory, &patch).await
+                let repaired = self.patch(FieldManager::ReleaseInventory, &patch).await?;
+                for owner in taken {
+                    tracing::warn!(release = %self.key, field = owner.field, manager = owner.manager, operation = owner.operation, "Field of ours was written by somebody else and was taken back");
+                    self.shared.metrics.took(owner);
+                }
+                Ok(repaired)
             }
-            Action::Delete { uid } => self.delete(key, uid, observed).await,
+            Action::Delete { uid } => self.delete(uid, observed).await,
         }
     }
 
     /// Asks what is there.
-    pub(crate) async fn ask(&self, key: &ReleaseKey) -> Result<Option<Observed>, Trouble> {
-        let request = Request::new(url(key)).get(&key.name, &GetParams::default());
-        match self.send(request).await {
-            Ok(text) => self.take(key, text),
-            Err(kube::Error::Api(status)) if status.is_not_found() => {
-                self.cache().know_gone(key);
+    pub(super) async fn ask(&self) -> Result<Option<Observed>, Trouble> {
+        match self.send(Request::new(url(&self.key)).get(&self.key.name, &GetParams::default())).await {
+            Ok(text) => self.take(text),
+            // That the object is gone is one answer of 404, and that its kind is not served another one.
+            Err(Trouble::Changed { .. }) => {
+                self.shared.cache().know_gone(&self.key);
                 Ok(None)
             }
-            Err(error) => Err(Trouble::of(&error)),
+            Err(trouble) => Err(trouble),
         }
     }
 
-    async fn patch(
-        &self,
-        key: &ReleaseKey,
-        manager: FieldManager,
-        patch: &Patch<Value>,
-    ) -> Result<Option<Observed>, Trouble> {
+    async fn patch(&self, manager: FieldManager, patch: &Patch<Value>) -> Result<Option<Observed>, Trouble> {
         let params = PatchParams { field_manager: Some(manager.name().to_owned()), ..PatchParams::default() };
         let params = if matches!(patch, Patch::Apply(_)) { params.force() } else { params };
-        let request = Request::new(url(key)).patch(&key.name, &params, patch);
+        let request = Request::new(url(&self.key)).patch(&self.key.name, &params, patch);
         let answer = self.send(request.map(|request| request.map(printable))).await;
-        let answer = answer.map_err(|error| Trouble::of(&error));
-        self.metrics.applied(manager, answer.as_ref().err());
-        self.take(key, answer?)
+        self.shared.metrics.applied(manager, answer.as_ref().err());
+        self.take(answer?)
     }
 
-    async fn send(&self, request: Result<http::Request<Vec<u8>>, request::Error>) -> kube::Result<String> {
-        self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await
+    /// Sends a request in the term of the pass. If that ends before the answer comes, nobody knows what became of it.
+    async fn send(&self, request: Result<http::Request<Vec<u8>>, request::Error>) -> Result<String, Trouble> {
+        let request = request.map_err(|error| Trouble::of(&kube::Error::BuildRequest(error)))?;
+        match self.term.within(self.shared.client.request_text(request)).await {
+            Ok(answer) => answer.map_err(|error| Trouble::of(&error)),
+            Err(over) => Err(Trouble::Unknown { message: over.to_string() }),
+        }
     }
 
     /// Deletes what was observed, and not what another projector may have made of it since.
-    async fn delete(
-        &self,
-        key: &ReleaseKey,
-        uid: &str,
-        observed: Option<&Observed>,
-    ) -> Result<Option<Observed>, Trouble> {
+    async fn delete(&self, uid: &str, observed: Option<&Observed>) -> Result<Option<Observed>, Trouble> {
         let resource_version = observed.map(|observed| observed.resource_version().to_owned());
         let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        let deleted = api(&self.client, &key.namespace).delete(&key.name, &params).await;
-        deleted.map_err(|error| Trouble::of(&error))?;
+        self.send(Request::new(url(&self.key)).delete(&self.key.name, &params)).await?;
         // Somebody's finalizer may keep it for a while.
-        self.ask(key).await
+        self.ask().await
     }
 
     /// Takes note of an answer.
-    fn take(&self, key: &ReleaseKey, text: String) -> Result<Option<Observed>, Trouble> {
+    fn take(&self, text: String) -> Result<Option<Observed>, Trouble> {
+        let Self { shared, key, .. } = self;
         let unknown = |message| Trouble::Unknown { message };
         let value = serde_json::from_str(&text).map_err(|error| unknown(error.to_string()))?;
-        let observed = Observed::read(value, &self.options.shard_label).map_err(|error| unknown(error.to_string()))?;
+        let observed =
+            Observed::read(value, &shared.options.shard_label).map_err(|error| unknown(error.to_string()))?;
         if !observed.is_called(&key.namespace, &key.name) {
             return Err(unknown("the answer is about another object".to_owned()));
         }
-        self.cache().know(key, observed.resource_version(), text.into_bytes());
+        shared.cache().know(key, observed.resource_version(), text.into_bytes());
         Ok(Some(observed))
     }
 }

@@ -1,14 +1,18 @@
 //! Which Releases the cluster has, as far as it was seen or answered.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use decklog_schemas::ReleaseKey;
 
 use super::decide::{Life, Seen};
+use crate::freshness::{Progress, Sighting};
 
 /// Releases by key.
 #[derive(Debug, Default)]
-pub(crate) struct Present(HashMap<ReleaseKey, Release>);
+pub(crate) struct Present {
+    releases: HashMap<ReleaseKey, Known>,
+    watch: Progress,
+}
 
 /// A Release, or the trace of one that went.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,17 +24,34 @@ pub(crate) enum Release {
     },
 }
 
+#[derive(Debug)]
+struct Known {
+    release: Release,
+    sighting: Sighting,
+}
+
 impl Present {
-    /// Takes note of a Release, unless a newer version of it is known.
-    pub(crate) fn put(&mut self, key: &ReleaseKey, seen: Seen) {
-        let is_newer = |known: &Seen| is_newer(&known.resource_version, &seen.resource_version);
-        if !matches!(self.0.get(key), Some(Release::There(known)) if is_newer(known)) {
-            self.0.insert(key.clone(), Release::There(seen));
-        }
+    /// A list of all Releases begins.
+    pub(crate) fn begin_list(&mut self) {
+        self.watch.begin_list();
     }
 
-    /// Takes note of what a write has left. What ends without a finalizer is gone with it.
-    pub(crate) fn put_answer(&mut self, key: &ReleaseKey, seen: Seen) {
+    /// Takes note of a Release that the watch has shown.
+    pub(crate) fn see(&mut self, key: &ReleaseKey, seen: Seen) {
+        self.watch.reach(&seen.resource_version);
+        self.put(key, seen);
+    }
+
+    /// Takes note of a Release that an answer has. An answer may come late, when the Release has gone; and what ends
+    /// without a finalizer goes with the write that leaves it so.
+    pub(crate) fn know(&mut self, key: &ReleaseKey, seen: Seen) {
+        let has_gone = match self.releases.get(key) {
+            Some(known) => matches!(&known.release, Release::Gone { uid } if *uid == seen.uid),
+            None => self.watch.has_passed(&seen.resource_version),
+        };
+        if has_gone {
+            return;
+        }
         if seen.life == Life::Ending && seen.finalizers.is_empty() {
             self.forget(key, &seen.uid);
         } else {
@@ -38,10 +59,30 @@ impl Present {
         }
     }
 
-    /// Takes note that a Release went. Returns whether it was known.
-    pub(crate) fn go(&mut self, key: &ReleaseKey, uid: &str) -> bool {
-        match self.0.get_mut(key) {
-            Some(release @ Release::There(_)) if release.uid() == uid => {
+    fn put(&mut self, key: &ReleaseKey, seen: Seen) {
+        match self.releases.get_mut(key) {
+            Some(known) => {
+                if self.watch.renew(&mut known.sighting, &seen.resource_version) {
+                    known.release = Release::There(seen);
+                }
+            }
+            None => {
+                let sighting = self.watch.sighting(&seen.resource_version);
+                self.releases.insert(key.clone(), Known { release: Release::There(seen), sighting });
+            }
+        }
+    }
+
+    /// Takes note that the watch has shown a Release of a version go. Returns whether it was known.
+    pub(crate) fn see_gone(&mut self, key: &ReleaseKey, uid: &str, resource_version: &str) -> bool {
+        self.watch.reach(resource_version);
+        self.know_gone(key, uid)
+    }
+
+    /// Takes note that an answer, or a whole list, says that a Release has gone. Returns whether it was known.
+    pub(crate) fn know_gone(&mut self, key: &ReleaseKey, uid: &str) -> bool {
+        match self.releases.get_mut(key) {
+            Some(Known { release: release @ Release::There(_), .. }) if release.uid() == uid => {
                 *release = Release::Gone { uid: uid.to_owned() };
                 true
             }
@@ -51,27 +92,27 @@ impl Present {
 
     /// Forgets a Release, or that it went.
     pub(crate) fn forget(&mut self, key: &ReleaseKey, uid: &str) {
-        if self.0.get(key).is_some_and(|release| release.uid() == uid) {
-            self.0.remove(key);
+        if self.releases.get(key).is_some_and(|known| known.release.uid() == uid) {
+            self.releases.remove(key);
         }
     }
 
     pub(crate) fn get(&self, key: &ReleaseKey) -> Option<Release> {
-        self.0.get(key).cloned()
+        self.releases.get(key).map(|known| known.release.clone())
     }
 
     pub(crate) fn holds(&self, key: &ReleaseKey) -> bool {
-        self.0.contains_key(key)
+        self.releases.contains_key(key)
     }
 
     pub(crate) fn keys(&self) -> Vec<ReleaseKey> {
-        self.0.keys().cloned().collect()
+        self.releases.keys().cloned().collect()
     }
 
-    /// What a complete list did not show, with its uid.
-    pub(crate) fn missing(&self, listed: &HashSet<ReleaseKey>) -> Vec<(ReleaseKey, String)> {
-        let missing = self.0.iter().filter(|(key, _)| !listed.contains(*key));
-        missing.map(|(key, release)| (key.clone(), release.uid().to_owned())).collect()
+    /// What a complete list has not shown, with its uid.
+    pub(crate) fn missing(&self) -> Vec<(ReleaseKey, String)> {
+        let missing = self.releases.iter().filter(|(_, known)| self.watch.has_missed(&known.sighting));
+        missing.map(|(key, known)| (key.clone(), known.release.uid().to_owned())).collect()
     }
 }
 
@@ -84,7 +125,70 @@ impl Release {
     }
 }
 
-/// Whether one version of an object comes after another one: they are numbers, whose order is all that is known of them.
-fn is_newer(version: &str, other: &str) -> bool {
-    matches!((version.parse::<u64>(), other.parse::<u64>()), (Ok(version), Ok(other)) if version > other)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> ReleaseKey {
+        ReleaseKey::new("default", "shop", "web")
+    }
+
+    fn seen(uid: &str, version: &str) -> Seen {
+        let (uid, resource_version) = (uid.to_owned(), version.to_owned());
+        Seen { uid, resource_version, shard: None, life: Life::Live, finalizers: vec!["other".to_owned()] }
+    }
+
+    #[track_caller]
+    fn shows(present: &Present, expected: Seen) {
+        assert_eq!(present.get(&key()), Some(Release::There(expected)));
+    }
+
+    #[test]
+    fn the_newest_counts() {
+        let mut present = Present::default();
+        present.see(&key(), seen("u", "9"));
+        present.know(&key(), seen("u", "10"));
+        present.see(&key(), seen("u", "9"));
+        shows(&present, seen("u", "10"));
+    }
+
+    #[test]
+    fn an_answer_that_comes_late_brings_nothing_back() {
+        let mut present = Present::default();
+        present.see(&key(), seen("u", "9"));
+        assert!(present.see_gone(&key(), "u", "11"));
+        present.know(&key(), seen("u", "10"));
+        assert_eq!(present.get(&key()), Some(Release::Gone { uid: "u".to_owned() }));
+        present.forget(&key(), "u");
+        present.know(&key(), seen("u", "10"));
+        assert_eq!(present.get(&key()), None);
+        present.know(&key(), seen("v", "12"));
+        shows(&present, seen("v", "12"));
+    }
+
+    #[test]
+    fn what_ends_without_a_finalizer_is_gone_with_the_answer() {
+        let mut present = Present::default();
+        present.see(&key(), seen("u", "9"));
+        present.know(&key(), Seen { life: Life::Ending, finalizers: Vec::new(), ..seen("u", "10") });
+        assert_eq!(present.get(&key()), None);
+    }
+
+    #[test]
+    fn a_list_counts_more_than_what_was_known_before_it() {
+        let mut present = Present::default();
+        present.see(&key(), seen("u", "90"));
+        present.begin_list();
+        // The store was put back, and its versions with it.
+        present.see(&key(), seen("u", "40"));
+        assert_eq!(present.missing(), []);
+        shows(&present, seen("u", "40"));
+        // Also one that had gone since the backup.
+        present.see_gone(&key(), "u", "41");
+        present.begin_list();
+        present.see(&key(), seen("u", "12"));
+        shows(&present, seen("u", "12"));
+        present.begin_list();
+        assert_eq!(present.missing(), [(key(), "u".to_owned())]);
+    }
 }
