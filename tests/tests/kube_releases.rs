@@ -198,6 +198,7 @@ fn a_cluster_that_was_put_back_to_a_backup_is_believed() {
     assert!(said.contains("shop/late"), "{said}");
     let told = ["ReleaseTracked", "ReleaseDeleting", "ReleaseDeleted", "InventoryDeleted"];
     world.wait_for_timeline("goes", &told);
+    assert_eq!(poll(LIMIT, || world.inventory("goes").is_none().then_some(())), Some(()), "of a Release that is over");
     world.crd.delete(&world.plane, "goes");
     world.wait_until_gone("goes");
     world.wait_for_timeline("goes", &told);
