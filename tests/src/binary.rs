@@ -161,8 +161,19 @@ impl Drop for Up {
 
 /// The tests of a workspace do not say where its binaries are, so cargo is asked; it builds nothing that is up to date.
 fn build() -> PathBuf {
-    let output = Command::new(env!("CARGO"))
-        .args(["build", "--locked", "--quiet", "--package", "decklog", "--bin", "decklog", "--message-format", "json"])
+    let mut cargo = Command::new(env!("CARGO"));
+    // What cargo tells a test about its package changes the input of other packages' build scripts, such as that of ring,
+    // and everything above them would be built again.
+    let of_package = |name: &OsStr| {
+        let name = name.as_encoded_bytes();
+        name.starts_with(b"CARGO_PKG_") || name.starts_with(b"CARGO_MANIFEST_")
+    };
+    for (name, _) in std::env::vars_os().filter(|(name, _)| of_package(name)) {
+        cargo.env_remove(name);
+    }
+    // With the features that the workspace has together, which is what the tests were built with.
+    let output = cargo
+        .args(["build", "--locked", "--quiet", "--workspace", "--bin", "decklog", "--message-format", "json"])
         .current_dir(root())
         .stderr(Stdio::inherit())
         .output()
