@@ -50,7 +50,7 @@ pub struct SetAside {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenCheckpointsError {
     /// The store is open already.
-    #[error("the checkpoint in {} is held by another process", dir.display())]
+    #[error("the checkpoint in {} is held by another process: one projector at a time keeps it; stop that one, or name another folder", dir.display())]
     Held {
         /// The folder.
         dir: PathBuf,

@@ -44,6 +44,8 @@ async fn a_checkpoint_is_held_by_one_and_never_set_aside_for_it() {
     let (store, _) = SledCheckpoints::open(&path).await.unwrap();
     let error = SledCheckpoints::open(&path).await;
     assert!(matches!(error, Err(OpenCheckpointsError::Held { .. })), "{error:?}");
+    let said = error.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(said.contains(&path.display().to_string()) && said.contains("stop that one"), "{said}");
     drop(store);
     assert_eq!(SledCheckpoints::open(&path).await.unwrap().1, None);
 }

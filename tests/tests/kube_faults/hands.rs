@@ -12,8 +12,8 @@ use crate::stage::{SHARD_LABEL, Story, servers};
 /// The object that hands are laid on.
 const OBJECT: [&str; 3] = ["releaseinventory/web", "-n", "shop"];
 
-/// How long it may take until an edit is put right, kubectl and a busy machine included.
-const SOON: Duration = Duration::from_secs(8);
+/// Within this time an edit is put right, kubectl and a busy machine included, long before anything else would find it.
+const SOON: Duration = Duration::from_secs(20);
 
 /// What somebody does to an object.
 struct Edit {
